@@ -1,0 +1,1 @@
+"""onbeat: calls your webhooks on time, once per planned instant, and can prove it."""

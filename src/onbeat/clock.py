@@ -1,0 +1,133 @@
+"""Every clock of onbeat. The only module that reads one; tests inject a ManualClock.
+
+The authority is the database's clock. A DatabaseClock keeps it between readings: server time advanced by the
+monotonic clock, re-read at least every 10 s, never running backwards. Node wall clocks decide nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+REREAD_AFTER_S = 10.0
+JUMP_HELD_US = 60_000_000
+"""A step of the database's clock larger than this against the monotonic clock waits for a second reading."""
+
+log = structlog.get_logger(__name__)
+
+
+def host_time_us() -> int:
+    """The host's wall clock, µs UTC. On SQLite this is the database's clock: one host, one clock."""
+    return time.time_ns() // 1_000
+
+
+def boottime_s() -> float:
+    """Seconds that go on in suspend, for lease deadlines. Falls back to the monotonic clock where there is none."""
+    clock_id = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock_id)
+
+
+class Clock(Protocol):
+    """What services and loops see of time."""
+
+    def now(self) -> int:
+        """The database's time, µs UTC; never runs backwards."""
+        ...
+
+    def boottime(self) -> float:
+        """Seconds of elapsed time, for waiting and local deadlines."""
+        ...
+
+    async def refresh(self) -> None:
+        """Re-read the database's time when the last reading is old."""
+        ...
+
+
+@dataclass(slots=True)
+class _Anchor:
+    server_us: int
+    boottime: float
+
+
+class DatabaseClock:
+    """The database's time between readings.
+
+    1. `now` = last accepted reading + elapsed boot time, and never less than what was given out before.
+    2. `refresh` takes a new reading; a small difference is accepted at once.
+    3. A difference of more than 60 s is held: time goes on by the boot clock until a second reading agrees with the
+       first; then it is accepted (forwards) or waited out (backwards: `now` stands still until time catches up).
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[int]], *, boottime: Callable[[], float] = boottime_s) -> None:
+        self._read = read
+        self._boottime = boottime
+        self._anchor: _Anchor | None = None
+        self._held_step_us: int | None = None
+        self._highest = 0
+
+    @classmethod
+    async def start(
+        cls, read: Callable[[], Awaitable[int]], *, boottime: Callable[[], float] = boottime_s
+    ) -> DatabaseClock:
+        """A clock with its first reading taken."""
+        clock = cls(read, boottime=boottime)
+        await clock.refresh()
+        return clock
+
+    def boottime(self) -> float:
+        return self._boottime()
+
+    def now(self) -> int:
+        if self._anchor is None:
+            raise RuntimeError("the clock has not been read yet: await refresh() first")
+        self._highest = max(self._highest, self._projected(self._anchor))
+        return self._highest
+
+    async def refresh(self) -> None:
+        if self._anchor is not None and self._boottime() - self._anchor.boottime < REREAD_AFTER_S:
+            return
+        reading, at = await self._read(), self._boottime()
+        if self._anchor is None:
+            self._anchor = _Anchor(reading, at)
+            return
+        step = reading - self._projected(self._anchor)
+        if abs(step) <= JUMP_HELD_US:
+            self._anchor, self._held_step_us = _Anchor(reading, at), None
+        elif self._held_step_us is None or abs(step - self._held_step_us) > JUMP_HELD_US:
+            log.error("clock_jump_held", step_s=step / 1e6)
+            self._held_step_us = step
+        else:
+            log.error("clock_jump_accepted", step_s=step / 1e6)
+            self._anchor, self._held_step_us = _Anchor(reading, at), None
+
+    def _projected(self, anchor: _Anchor) -> int:
+        return anchor.server_us + round((self._boottime() - anchor.boottime) * 1e6)
+
+
+class ManualClock:
+    """A clock that tests and simulations turn by hand."""
+
+    def __init__(self, now: int = 1_800_000_000_000_000) -> None:
+        self._now = now
+        self._started = now
+
+    def now(self) -> int:
+        return self._now
+
+    def boottime(self) -> float:
+        return (self._now - self._started) / 1e6
+
+    async def refresh(self) -> None:
+        return
+
+    def set(self, now: int) -> None:
+        """Go to an instant."""
+        self._now = now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += round(seconds * 1e6)

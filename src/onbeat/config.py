@@ -1,0 +1,118 @@
+"""Settings: each has one place for its default, type, bounds and meaning. Unknown names are errors.
+
+From weak to strong: the default, `onbeat.toml` (or the file named by ONBEAT_CONFIG), the environment
+(`ONBEAT_<NAME>`, or `ONBEAT_<NAME>_FILE` for a file that holds the value), the command line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from onbeat.domain.errors import ConfigError
+
+PREFIX = "ONBEAT_"
+_NOT_SETTINGS = frozenset({"CONFIG", "URL", "API_KEY"})  # read by the CLI's client commands, not by a server
+
+
+class Settings(BaseModel):
+    """Everything that can be set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field("onbeat.sqlite3", description="Data file, or a database URL (sqlite:///path)")
+    host: str = Field("127.0.0.1", description="Address the API listens on")
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(8623, description="Port of the API; 0 takes any free one")
+    public_url: str | None = Field(None, description="How others reach this server; jobs may not call it")
+    allowed_hosts: tuple[str, ...] = Field((), description="Host headers to accept; empty accepts every one")
+    workers: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        50, description="Attempts that run at once in this process; 0 delivers nothing here"
+    )
+    lease_s: Annotated[float, Field(ge=1, le=3_600)] = Field(30.0, description="How long a worker holds a run unheard")
+    heartbeat_s: Annotated[float, Field(gt=0, le=1_200)] = Field(10.0, description="How often a worker reports")
+    drain_s: Annotated[float, Field(ge=0, le=3_600)] = Field(30.0, description="How long a stop waits for what runs")
+    keep_days: Annotated[float, Field(gt=0, le=3_650)] = Field(30.0, description="How long ended runs are kept")
+    allow_http: bool = Field(False, description="Webhooks may use http:// instead of https://")
+    allow_networks: tuple[str, ...] = Field((), description="Networks (CIDR) that webhooks may reach although private")
+    allow_hosts: tuple[str, ...] = Field((), description="Host names that webhooks may use although internal")
+    allow_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = Field(
+        (443, 80, 8443, 8080), description="Ports that webhooks may use; empty allows every one"
+    )
+    nat64: bool = Field(False, description="This network reaches IPv4 through 64:ff9b::/96")
+    master_key: str | None = Field(
+        None, description="Encrypts signing secrets: base64 of 32 bytes; default: a file beside the data"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged")
+
+    @field_validator("allow_networks")
+    @classmethod
+    def _check_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks
+
+    @field_validator("heartbeat_s")
+    @classmethod
+    def _check_heartbeat(cls, heartbeat_s: float, info: Any) -> float:
+        lease_s = info.data.get("lease_s")
+        if lease_s is not None and heartbeat_s > lease_s / 2:
+            raise ValueError("a heartbeat must come at least twice in a lease")
+        return heartbeat_s
+
+
+def load_settings(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Settings:
+    """All settings. Raises ConfigError naming the setting and where it was set."""
+    values: dict[str, object] = {}
+    values.update(_from_file(file, environment))
+    values.update(_from_environment(environment))
+    values.update({name: value for name, value in (overrides or {}).items() if value is not None})
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(Settings.model_fields)
+        remedy = f"known settings: {known}" if first["type"] == "extra_forbidden" else "see docs/configuration.md"
+        raise ConfigError(f"setting {name}: {first['msg']}", field=name, remedy=remedy) from None
+
+
+def _from_file(file: Path | None, environment: Mapping[str, str]) -> dict[str, object]:
+    named = file or (Path(environment["ONBEAT_CONFIG"]) if "ONBEAT_CONFIG" in environment else None)
+    path = named or Path("onbeat.toml")
+    if named is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", field="ONBEAT_CONFIG") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", field="ONBEAT_CONFIG") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for variable, text in environment.items():
+        name = variable.removeprefix(PREFIX)
+        if not variable.startswith(PREFIX) or name in _NOT_SETTINGS:
+            continue
+        if name.endswith("_FILE"):
+            name = name.removesuffix("_FILE")
+            try:
+                text = Path(text).read_text().strip()
+            except OSError as error:
+                raise ConfigError(f"{variable}: cannot read {text}: {error.strerror}", field=variable) from None
+        field = name.lower()
+        is_list = field in Settings.model_fields and field.startswith("allow") and field != "allow_http"
+        values[field] = [part.strip() for part in text.split(",") if part.strip()] if is_list else text
+    return values

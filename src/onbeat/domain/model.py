@@ -1,0 +1,117 @@
+"""The nouns: a job's definition and its parts. Frozen values, JSON in the database, pydantic at the API's edge.
+
+The definition is stored as JSON text so that an operator can read it in the database. Lengths end in `_s`
+(seconds), moments in `_at` (integer µs UTC).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from onbeat.domain.errors import DefinitionError
+
+SECOND_US: Final = 1_000_000
+MAX_SCHEDULES: Final = 16
+MAX_RUNNING: Final = 100
+
+
+class CronSchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unknown_fields=True):
+    """Fires at the wall-clock times of `expression` in `timezone`. See domain/cron.py for the grammar."""
+
+    expression: str
+    timezone: str = "UTC"
+
+
+class EverySchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_unknown_fields=True):
+    """Fires at `anchor_at + k * every_s`, elapsed time on the UTC grid: never drifts, knows no DST."""
+
+    every_s: int
+    anchor_at: int
+
+
+class AtSchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="at", forbid_unknown_fields=True):
+    """Fires once."""
+
+    at: int
+
+
+Schedule = CronSchedule | EverySchedule | AtSchedule
+
+
+class WebhookTarget(msgspec.Struct, frozen=True, tag_field="kind", tag="webhook", forbid_unknown_fields=True):
+    """Where a run is delivered. `body` is sent as written; without it, a JSON envelope carries `payload`."""
+
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] = {}
+    body: str | None = None
+    payload: str | None = None  # JSON text, serialised once when the job was saved
+    secret: str = "default"  # noqa: S105  the name of the signing secret, not its value
+
+
+class QueueTarget(msgspec.Struct, frozen=True, tag_field="kind", tag="queue", forbid_unknown_fields=True):
+    """A named queue that the user's own workers claim from."""
+
+    queue: str
+    payload: str | None = None
+
+
+Target = WebhookTarget | QueueTarget
+
+
+class MisfirePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do about instants that nobody dispatched within grace."""
+
+    policy: Literal["skip", "run_latest", "catch_up"] = "skip"
+    max: int = 3  # catch_up: how many of the newest missed instants run
+    window_s: int = 86_400  # catch_up: instants older than this are always missed
+    spacing_s: int = 1  # catch_up: pause between the starts of two of them
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a failed attempt is followed by another. Exponential backoff with full jitter."""
+
+    max_attempts: int = 5
+    initial_s: float = 1.0
+    factor: float = 4.0
+    cap_s: int = 3_600
+    max_age_s: int = 86_400
+
+
+class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything about a job that decides when it fires and what a fire does."""
+
+    schedules: tuple[Schedule, ...]
+    target: Target
+    grace_s: int = 30
+    misfire: MisfirePolicy = MisfirePolicy()
+    overlap: Literal["queue", "skip", "allow", "replace"] = "queue"
+    max_running: int = 1
+    retry: RetryPolicy = RetryPolicy()
+    timeout_s: float = 30.0
+    max_run_time_s: int = 86_400
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+
+
+_DECODER = msgspec.json.Decoder(Definition)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_definition(definition: Definition) -> str:
+    """The JSON text that the store keeps."""
+    return _ENCODER.encode(definition).decode()
+
+
+def decode_definition(text: str | bytes) -> Definition:
+    """The definition behind stored JSON. Raises DefinitionError(`definition_unreadable`) on anything else."""
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+        raise DefinitionError(
+            "definition_unreadable",
+            f"the stored definition cannot be read: {error}",
+            field="definition",
+            remedy="save the job again with PATCH or PUT",
+        ) from None

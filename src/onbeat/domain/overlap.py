@@ -1,0 +1,108 @@
+"""What a fire does when its job is still busy. Design §3, "Overlap".
+
+A job has `max_running` lanes. A run holds a lane from the moment it may start until it ends, also while it waits for
+its next attempt: a retrying run counts as running. The fence is the unique key on (job, lane) in the database; what
+is decided here is only which lane to ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from onbeat.domain.states import RunState, Trigger
+
+OverlapPolicy = Literal["queue", "skip", "allow", "replace"]
+
+
+class Hold(Protocol):
+    """A live run that holds a lane."""
+
+    @property
+    def lane(self) -> int: ...
+    @property
+    def scheduled_at(self) -> int: ...
+    @property
+    def state(self) -> RunState: ...
+    @property
+    def trigger(self) -> Trigger: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def ready_at(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The fire gets a lane. `replaces` names an unstarted run whose lane and place in the line it takes."""
+
+    lane: int
+    ready_at: int | None = None  # None: at once
+    replaces: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The fire waits for a lane. `replaces` is the fire that waited before; `cancels` is asked to stop."""
+
+    blocked_by: int
+    replaces: int | None = None
+    cancels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The fire will not run."""
+
+    blocked_by: int
+
+
+Admission = Admitted | Waits | Skipped
+
+
+class Lanes:
+    """The lanes of one job while fires are admitted to them, one after the other."""
+
+    def __init__(self, *, max_running: int, policy: OverlapPolicy, holds: Sequence[Hold], waiting: int | None) -> None:
+        self._max_running = max_running
+        self._policy = policy
+        self._holders = {hold.lane: hold.scheduled_at for hold in holds}
+        self._unstarted = {
+            hold.scheduled_at: hold
+            for hold in holds
+            if hold.state == RunState.PENDING and hold.attempt == 0 and hold.trigger == Trigger.SCHEDULE
+        }
+        self._waiting = waiting
+
+    def admit(self, scheduled_at: int, trigger: Trigger) -> Admission:
+        """Decide for one fire and remember the decision.
+
+        - A free lane is taken.
+        - `queue`: at most one scheduled fire waits and the newest wins. A fire that holds a lane but has not started
+          (no worker was free) waits too; the newer one takes over its lane and its place, so that it cannot starve.
+        - `skip`, and `allow` when even its lanes are full: skipped.
+        - `replace`: the oldest running one is asked to stop; the fire waits for its lane.
+        - Catch-up, backfill and manual runs were asked for one by one: they always wait in line and replace nothing.
+        """
+        lane = self._free_lane()
+        if lane is not None:
+            self._holders[lane] = scheduled_at
+            return Admitted(lane)
+        blocked_by = min(self._holders.values())
+        if trigger != Trigger.SCHEDULE:
+            return Waits(blocked_by)
+        if self._policy in ("skip", "allow"):
+            return Skipped(blocked_by)
+        if self._waiting is None and self._unstarted:
+            replaced = self._unstarted.pop(max(self._unstarted))
+            self._holders[replaced.lane] = scheduled_at
+            return Admitted(replaced.lane, ready_at=replaced.ready_at, replaces=replaced.scheduled_at)
+        replaces, self._waiting = self._waiting, scheduled_at
+        cancels = blocked_by if self._policy == "replace" else None
+        return Waits(blocked_by, replaces=replaces, cancels=cancels)
+
+    def _free_lane(self) -> int | None:
+        if len(self._holders) >= self._max_running:
+            return None
+        return next(lane for lane in range(self._max_running) if lane not in self._holders)

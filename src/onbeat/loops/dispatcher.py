@@ -1,0 +1,28 @@
+"""Sleeps until the next clock is due, then lets fires become runs."""
+
+from __future__ import annotations
+
+from onbeat.clock import Clock
+from onbeat.loops.loop import Loop
+from onbeat.services.dispatch import Dispatch
+from onbeat.services.wake import Wake
+from onbeat.telemetry import Metrics
+
+LOOK_EVERY_S = 1.0
+"""A clock step or a job written by another process is noticed after at most this long."""
+
+
+def dispatcher_loop(dispatch: Dispatch, *, clock: Clock, wake: Wake, metrics: Metrics) -> Loop:
+    """The loop that fires. It is woken when a job is created or changed."""
+
+    async def step() -> float:
+        report = await dispatch.fire_due()
+        batch = report.batch
+        metrics.observe_batch(batch, now=clock.now())
+        if report.full:
+            return 0.0
+        if batch.next_due_at is None:
+            return LOOK_EVERY_S
+        return min(max((batch.next_due_at - clock.now()) / 1e6, 0.0), LOOK_EVERY_S)
+
+    return Loop("dispatcher", step, wake=wake)

@@ -1,0 +1,51 @@
+"""The slow loops: take back expired leases, delete old history, keep this node's heartbeat."""
+
+from __future__ import annotations
+
+from onbeat.clock import Clock
+from onbeat.loops.loop import Loop
+from onbeat.services.reap import BATCH as REAP_BATCH
+from onbeat.services.reap import Reap
+from onbeat.services.retain import Retain
+from onbeat.store.contract import Store
+from onbeat.store.values import NodeInfo
+
+REAP_EVERY_S = 1.0
+"""A dead worker's run is offered again at most this long after its lease ended (promise P5 allows 5 s)."""
+
+PRUNE_EVERY_S = 60.0
+PRUNE_PAUSE_S = 0.2
+"""Between two batches of a long clean-up, so that claims and fires come first."""
+
+BEAT_EVERY_S = 5.0
+
+
+def reaper_loop(reap: Reap) -> Loop:
+    """Takes back runs of silent workers. A loop of this process, not a job: it cannot get stuck itself."""
+
+    async def step() -> float:
+        return 0.0 if await reap.expire_leases() >= REAP_BATCH else REAP_EVERY_S
+
+    return Loop("reaper", step)
+
+
+def retention_loop(retain: Retain) -> Loop:
+    """Deletes history that is older than its retention."""
+
+    async def step() -> float:
+        return PRUNE_PAUSE_S if await retain.prune() else PRUNE_EVERY_S
+
+    return Loop("retention", step)
+
+
+def heartbeat_loop(store: Store, *, clock: Clock, name: str, kind: str, detail: str) -> Loop:
+    """Keeps this process's row among the nodes fresh."""
+    started_at = clock.now()
+
+    async def step() -> float:
+        await store.nodes.beat(
+            NodeInfo(name=name, kind=kind, started_at=started_at, seen_at=clock.now(), detail=detail)
+        )
+        return BEAT_EVERY_S
+
+    return Loop("heartbeat", step)

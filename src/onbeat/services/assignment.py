@@ -1,0 +1,61 @@
+"""What a worker gets for one attempt, and the five calls it makes. In process or over HTTP, the same protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.model import Definition
+from onbeat.domain.states import Trigger
+from onbeat.store.values import Finish, Finished, LeaseStatus
+
+Held = tuple[RunKey, bytes]
+"""A run and the token of the lease under which it is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt in a worker's hands. The signing secrets come along because the signature is made at send time."""
+
+    key: RunKey
+    token: bytes
+    attempt: int
+    trigger: Trigger
+    job_name: str
+    job_key: str | None
+    job_version: int
+    namespace: str
+    definition: Definition
+    payload: str | None
+    queue: str | None
+    lease_until: int
+    granted_at: int
+    deadline_at: int | None
+    late_after: int
+    secrets: tuple[str, ...]
+
+
+class WorkerLink(Protocol):
+    """How a worker reaches the scheduler. Implemented by services.leasing.Leasing and client.link.HttpLink."""
+
+    async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
+        """Up to `limit` attempts; waits up to `wait_s` for the first one."""
+        ...
+
+    async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """Heartbeat."""
+        ...
+
+    async def permit(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """May these attempts begin, though their grant is older than 2 s?"""
+        ...
+
+    async def finish(self, items: Sequence[Finish]) -> list[Finished]:
+        """Report the end of attempts."""
+        ...
+
+    async def release(self, held: Sequence[Held]) -> int:
+        """Give attempts back that were not begun, or not finished, by a worker that stops."""
+        ...

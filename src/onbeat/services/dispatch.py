@@ -1,0 +1,188 @@
+"""A fire becomes a run HERE.
+
+One transaction per batch: the store takes the clocks that are due, `_plan` decides in pure Python what becomes of
+each, and the store records runs and marks and advances the clocks. A crash anywhere leaves the whole batch or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from onbeat.clock import Clock
+from onbeat.domain.misfire import plan_misfires
+from onbeat.domain.model import SECOND_US, Definition, QueueTarget
+from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
+from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
+from onbeat.domain.timetable import compile_timetable
+from onbeat.services.definitions import DefinitionCache
+from onbeat.services.handoff import Handoff, Reservation
+from onbeat.services.running import RunningHere
+from onbeat.store.contract import Store
+from onbeat.store.values import DueJob, FiredBatch, FirePlan, Mark, NewRun
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+"""Clocks per transaction: large enough that the commit's cost vanishes, small enough that a batch stays < 50 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchReport:
+    """What one batch did, for the loop and for metrics."""
+
+    batch: FiredBatch
+    full: bool  # there may be more that is due now
+
+
+class Dispatch:
+    """Turns due clocks into runs."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        handoff: Handoff,
+        definitions: DefinitionCache,
+        running: RunningHere,
+        lease_s: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._handoff = handoff
+        self._definitions = definitions
+        self._running = running
+        self._lease_us = round(lease_s * SECOND_US)
+
+    async def fire_due(self) -> DispatchReport:
+        """Record one batch of due fires and hand what is ready to workers that wait."""
+        await self._clock.refresh()
+        now = self._clock.now()
+        reservation = self._handoff.reserve(until=now + self._lease_us)
+        batch: FiredBatch | None = None
+        try:
+            batch = await self._store.fires.record_due(
+                now=now, limit=BATCH, decide=lambda due: self._plan(due, now=now, reservation=reservation)
+            )
+        finally:
+            orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())
+        if orphans:
+            await self._store.leases.release([(run.key, run.token) for run in orphans], now=self._clock.now())
+        self._tell(batch)
+        return DispatchReport(batch=batch, full=batch.jobs >= BATCH)
+
+    def _tell(self, batch: FiredBatch) -> None:
+        for job_id, reason in batch.parked:
+            log.error("job_parked", job_id=job_id, reason=reason)
+        if batch.pending:
+            self._handoff.wake(None)
+        self._running.cancel(batch.cancelled)
+
+    def _plan(self, due: DueJob, *, now: int, reservation: Reservation) -> FirePlan:
+        definition = self._definitions.get(due.job.job_id, due.job.version, due.job.definition)
+        timetable = compile_timetable(definition.schedules, job_id=due.job.job_id)
+        misfires = plan_misfires(
+            timetable,
+            due_at=due.due_at,
+            now=now,
+            grace_us=definition.grace_s * SECOND_US,
+            policy=definition.misfire,
+        )
+        lanes = Lanes(
+            max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting
+        )
+        builder = _PlanBuilder(definition=definition, now=now, reservation=reservation)
+        if misfires.missed is not None:
+            missed = misfires.missed
+            builder.marks.append(Mark(missed.first, missed.last, missed.count, RunState.MISSED))
+        # Live fires choose their lanes first: a fresh run is never blocked by its own job's catch-up.
+        for scheduled_at in misfires.live:
+            builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=now)
+        for number, scheduled_at in enumerate(misfires.catch_up):
+            ready_at = now + number * definition.misfire.spacing_s * SECOND_US
+            builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
+        completed = misfires.next_fire_at is None
+        return builder.build(next_fire_at=misfires.next_fire_at, state=JobState.COMPLETED if completed else None)
+
+
+class _PlanBuilder:
+    """Collects what the admissions of one job's fires come to."""
+
+    def __init__(self, *, definition: Definition, now: int, reservation: Reservation) -> None:
+        self._definition = definition
+        self._now = now
+        self._reservation = reservation
+        self._runs: dict[int, NewRun] = {}
+        self._replaced: list[Mark] = []
+        self._cancelled: list[int] = []
+        self.marks: list[Mark] = []
+
+    def admit(self, lanes: Lanes, scheduled_at: int, trigger: Trigger, *, ready_at: int) -> None:
+        """Put one fire to the overlap rule and note what follows."""
+        match lanes.admit(scheduled_at, trigger):
+            case Skipped(blocked_by):
+                self._skip(scheduled_at, blocked_by)
+            case Waits(blocked_by, replaces, cancels):
+                self._replace(replaces, blocked_by)
+                if cancels is not None and cancels not in self._runs:
+                    self._cancelled.append(cancels)
+                self._add(scheduled_at, trigger, ready_at=ready_at, lane=None)
+            case Admitted(lane, place, replaces):
+                self._replace(replaces, scheduled_at)
+                self._add(scheduled_at, trigger, ready_at=ready_at if place is None else place, lane=lane)
+
+    def build(self, *, next_fire_at: int | None, state: JobState | None) -> FirePlan:
+        """The whole plan."""
+        return FirePlan(
+            next_fire_at=next_fire_at,
+            runs=tuple(self._runs.values()),
+            marks=tuple(self.marks),
+            replaced=tuple(self._replaced),
+            cancelled=tuple(dict.fromkeys(self._cancelled)),
+            state=state,
+        )
+
+    def _add(self, scheduled_at: int, trigger: Trigger, *, ready_at: int, lane: int | None) -> None:
+        definition = self._definition
+        queue = definition.target.queue if isinstance(definition.target, QueueTarget) else None
+        lease = self._reservation.take(queue) if lane is not None and ready_at <= self._now else None
+        self._runs[scheduled_at] = NewRun(
+            scheduled_at=scheduled_at,
+            trigger=trigger,
+            ready_at=ready_at,
+            late_after=scheduled_at + definition.grace_s * SECOND_US,
+            lane=lane,
+            queue=queue,
+            lease=lease,
+            max_run_us=definition.max_run_time_s * SECOND_US,
+        )
+
+    def _replace(self, scheduled_at: int | None, blocked_by: int) -> None:
+        if scheduled_at is None:
+            return
+        if self._runs.pop(scheduled_at, None) is not None:  # waited in this very plan: it was never written
+            self._skip(scheduled_at, blocked_by)
+        else:
+            self._replaced.append(self._overlap_mark(scheduled_at, blocked_by))
+
+    def _skip(self, scheduled_at: int, blocked_by: int) -> None:
+        # Neighbours that the same run blocked become one range; fires come in ascending order, so a run that was
+        # recorded in between never lies inside it.
+        last = self.marks[-1] if self.marks else None
+        if (
+            last is not None
+            and last.state == RunState.SKIPPED
+            and last.blocked_by == blocked_by
+            and not any(last.until < recorded < scheduled_at for recorded in self._runs)
+        ):
+            self.marks[-1] = Mark(
+                last.scheduled_at, scheduled_at, last.count + 1, last.state, last.reason, last.blocked_by
+            )
+        else:
+            self.marks.append(self._overlap_mark(scheduled_at, blocked_by))
+
+    @staticmethod
+    def _overlap_mark(scheduled_at: int, blocked_by: int) -> Mark:
+        return Mark(scheduled_at, scheduled_at, 1, RunState.SKIPPED, SkipReason.OVERLAP, blocked_by)

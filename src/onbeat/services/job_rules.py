@@ -1,0 +1,121 @@
+"""What makes a definition acceptable when it is saved, and which instant its clock shows first. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.model import (
+    MAX_RUNNING,
+    SECOND_US,
+    AtSchedule,
+    CronSchedule,
+    Definition,
+    EverySchedule,
+    Schedule,
+    WebhookTarget,
+)
+from onbeat.domain.timetable import check_schedules, compile_timetable
+from onbeat.domain.webhook import UrlRules, check_webhook
+
+
+@dataclass(frozen=True, slots=True)
+class EveryDraft:
+    """An interval as written: without an anchor it is anchored to the moment of its creation."""
+
+    every_s: int
+    anchor_at: int | None
+
+
+DraftSchedule = CronSchedule | EveryDraft | AtSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class JobDraft:
+    """A job as somebody wrote it, its fields already of the right types. `definition.schedules` is filled in here."""
+
+    key: str | None
+    name: str
+    tags: tuple[str, ...]
+    schedules: tuple[DraftSchedule, ...]
+    definition: Definition
+    past: Literal["refuse", "run_now"] = "refuse"  # what an `at` in the past means
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRules:
+    """A draft that was found acceptable."""
+
+    definition: Definition
+    next_fire_at: int | None
+
+
+def check_draft(
+    draft: JobDraft, *, job_id: int, now: int, url_rules: UrlRules, existing: Definition | None = None
+) -> SavedRules:
+    """The definition to store and the first instant of its clock. Raises DefinitionError naming the field.
+
+    1. Anchors: an interval keeps the anchor it has while its length stays.
+    2. One shots in the past are refused, unless they lie inside grace, or `past` is `run_now`, or stood there before.
+    3. Every rule must be computable now: zones are loaded and one instant is found.
+    4. The target must be one that could be sent.
+    """
+    former = existing.schedules if existing is not None else ()
+    anchored = tuple(_anchor(schedule, former, now) for schedule in draft.schedules)
+    definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
+    check_schedules(definition.schedules, job_id=job_id, now=now)
+    if not 1 <= definition.max_running <= MAX_RUNNING:
+        raise DefinitionError(
+            "field_invalid",
+            f"max_running must lie in 1..{MAX_RUNNING}",
+            field="max_running",
+            remedy="choose a number in it",
+        )
+    if isinstance(definition.target, WebhookTarget):
+        check_webhook(definition.target, url_rules)
+    first_at = compile_timetable(definition.schedules, job_id=job_id).next_after(now)
+    for schedule in definition.schedules:
+        if isinstance(schedule, AtSchedule) and schedule not in former and schedule.at <= now:
+            first_at = schedule.at if first_at is None else min(first_at, schedule.at)
+    if first_at is None and not any(isinstance(schedule, AtSchedule) for schedule in definition.schedules):
+        raise DefinitionError(
+            "never_fires", "no schedule has an instant left", field="schedules", remedy="give one that still comes"
+        )
+    return SavedRules(definition=definition, next_fire_at=first_at)
+
+
+def _anchor(schedule: DraftSchedule, former: tuple[Schedule, ...], now: int) -> Schedule:
+    if not isinstance(schedule, EveryDraft):
+        return schedule
+    if schedule.anchor_at is not None:
+        return EverySchedule(every_s=schedule.every_s, anchor_at=schedule.anchor_at)
+    for known in former:
+        if isinstance(known, EverySchedule) and known.every_s == schedule.every_s:
+            return known
+    return EverySchedule(every_s=schedule.every_s, anchor_at=now - now % SECOND_US)
+
+
+def _settle_past(
+    schedules: tuple[Schedule, ...], draft: JobDraft, former: tuple[Schedule, ...], now: int
+) -> tuple[Schedule, ...]:
+    settled: list[Schedule] = []
+    for index, schedule in enumerate(schedules):
+        is_new_and_late = (
+            isinstance(schedule, AtSchedule)
+            and schedule not in former
+            and schedule.at < now - draft.definition.grace_s * SECOND_US
+        )
+        if is_new_and_late and draft.past == "run_now":
+            schedule = AtSchedule(at=now - now % SECOND_US + SECOND_US)
+        elif is_new_and_late:
+            raise DefinitionError(
+                "at_in_past",
+                "this instant is past and older than the job's grace: the job would never run",
+                field=f"schedules[{index}].at",
+                remedy='give a later instant, or "past": "run_now"',
+            )
+        settled.append(schedule)
+    return tuple(settled)

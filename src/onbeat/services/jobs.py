@@ -1,0 +1,290 @@
+"""Jobs: create, change, pause, resume, delete. A job changes in one read-decide-write transaction and nowhere else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onbeat.clock import Clock
+from onbeat.domain.errors import DefinitionError, JobNotFound, KeyTaken, OnbeatError, StateConflict, VersionMismatch
+from onbeat.domain.ids import JOB_ID_BITS
+from onbeat.domain.model import Definition, WebhookTarget, decode_definition, encode_definition
+from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.domain.timetable import compile_timetable
+from onbeat.domain.webhook import UrlRules
+from onbeat.services.dispatch import Dispatch
+from onbeat.services.job_rules import JobDraft, check_draft
+from onbeat.services.running import RunningHere
+from onbeat.services.signing_secrets import SigningSecrets
+from onbeat.services.wake import Wake
+from onbeat.store.contract import Store
+from onbeat.store.values import KEEP, JobChange, JobFilter, KeepClock, Mark, NewJob, Page, StoredJob
+
+SETTLE_TRIES = 3
+"""How often a change first lets the dispatcher record what is already due; after that it is recorded as missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a job is to look: the draft made from what stands now."""
+
+    draft: Callable[[StoredJob, Definition | None], JobDraft]
+    if_version: int | None = None
+
+
+class _ClockBehind(Exception):  # noqa: N818  never leaves this module
+    """The job's clock shows an instant that is past: the dispatcher comes first."""
+
+
+class Jobs:
+    """What people do with jobs."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        dispatch: Dispatch,
+        dispatch_wake: Wake,
+        running: RunningHere,
+        secrets: SigningSecrets,
+        url_rules: UrlRules,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatch = dispatch
+        self._dispatch_wake = dispatch_wake
+        self._running = running
+        self._secrets = secrets
+        self._url_rules = url_rules
+
+    async def create(self, draft: JobDraft, *, namespace: str) -> StoredJob:
+        """Save a new job. Raises DefinitionError, KeyTaken."""
+        (answer,) = await self.create_many([draft], namespace=namespace)
+        if isinstance(answer, OnbeatError):
+            raise answer
+        return answer
+
+    async def create_many(self, drafts: Sequence[JobDraft], *, namespace: str) -> list[StoredJob | OnbeatError]:
+        """Save many in one transaction; each is accepted or refused by itself, in order."""
+        answers: list[StoredJob | OnbeatError | None] = [None] * len(drafts)
+        jobs: list[NewJob] = []
+        places: list[int] = []
+        for place, draft in enumerate(drafts):
+            try:
+                jobs.append(await self._new_job(draft, namespace))
+                places.append(place)
+            except DefinitionError as error:
+                answers[place] = error
+        for place, stored in zip(places, await self._store.jobs.create(jobs, now=self._clock.now()), strict=True):
+            answers[place] = stored if stored is not None else _key_taken(drafts[place].key)
+        self._dispatch_wake.set()
+        return [answer for answer in answers if answer is not None]
+
+    async def get(self, job_id: int) -> StoredJob:
+        """Raises JobNotFound, also for deleted jobs."""
+        job = await self._store.jobs.get(job_id)
+        if job is None or job.state == JobState.DELETED:
+            raise JobNotFound
+        return job
+
+    async def get_by_key(self, namespace: str, key: str) -> StoredJob | None:
+        """The job with that key, if there is one."""
+        return await self._store.jobs.get_by_key(namespace, key)
+
+    async def find(self, where: JobFilter, page: Page) -> list[StoredJob]:
+        """Jobs, newest first."""
+        return await self._store.jobs.find(where, page)
+
+    async def update(self, job_id: int, change: Change) -> StoredJob:
+        """Change a job. Never fires a past instant; a change that leaves the schedules alone leaves the clock alone.
+
+        A job in `error` becomes active again when its new definition is acceptable.
+        """
+        current = await self.get(job_id)
+        await self._check_secret(change.draft(current, _readable(current)))
+
+        def decide(stored: StoredJob, now: int) -> JobChange:
+            _check_version(stored, change.if_version)
+            existing = _readable(stored)
+            draft = change.draft(stored, existing)
+            rules = check_draft(draft, job_id=job_id, now=now, url_rules=self._url_rules, existing=existing)
+            same_instants = existing is not None and existing.schedules == rules.definition.schedules
+            next_fire_at: int | None | KeepClock = rules.next_fire_at
+            state: JobState | None = None
+            if stored.state == JobState.PAUSED or (same_instants and stored.state != JobState.ERROR):
+                next_fire_at = KEEP
+            else:
+                state = JobState.ACTIVE if rules.next_fire_at is not None else JobState.COMPLETED
+            return JobChange(
+                key=draft.key,
+                name=draft.name,
+                tags=draft.tags,
+                definition=encode_definition(rules.definition),
+                max_running=rules.definition.max_running,
+                state=state if state != stored.state else None,
+                next_fire_at=next_fire_at,
+                marks=() if same_instants else self._marks_until(stored, existing, now),
+            )
+
+        return await self._change(job_id, decide)
+
+    async def pause(self, job_id: int, *, note: str | None, cancel: bool) -> StoredJob:
+        """No new run and no new attempt from now on; what runs goes on, or is asked to stop."""
+
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
+            if stored.state == JobState.PAUSED:
+                return None
+            if stored.state != JobState.ACTIVE:
+                raise StateConflict(f"the job is {stored.state}; only an active job can be paused", field="state")
+            return JobChange(
+                state=JobState.PAUSED,
+                reason=note,
+                paused_at=now,
+                next_fire_at=None,
+                cancels_pending=cancel,
+                cancels_running=cancel,
+            )
+
+        return await self._change(job_id, decide)
+
+    async def resume(self, job_id: int) -> StoredJob:
+        """Go on at the next future instant; those of the pause are recorded as one skipped(paused) row: no burst."""
+
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
+            if stored.state == JobState.ACTIVE:
+                return None
+            if stored.state != JobState.PAUSED:
+                raise StateConflict(
+                    f"the job is {stored.state}; only a paused job can be resumed",
+                    field="state",
+                    remedy="mend its definition with PATCH" if stored.state == JobState.ERROR else None,
+                )
+            definition = decode_definition(stored.definition)
+            timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
+            next_fire_at = timetable.next_after(now)
+            return JobChange(
+                state=JobState.ACTIVE if next_fire_at is not None else JobState.COMPLETED,
+                next_fire_at=next_fire_at,
+                marks=_pause_marks(stored, definition, now),
+            )
+
+        return await self._change(job_id, decide)
+
+    async def delete(self, job_id: int, *, if_version: int | None) -> None:
+        """Hide the job and free its key; what waits is cancelled, what runs may finish, the history stays."""
+
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
+            if stored.state == JobState.DELETED:
+                return None
+            _check_version(stored, if_version)
+            return JobChange(state=JobState.DELETED, next_fire_at=None, cancels_pending=True)
+
+        await self._change(job_id, decide)
+
+    async def next_fires(self, job: StoredJob, *, count: int) -> list[int]:
+        """The next planned instants, by the function that the dispatcher uses."""
+        timetable = compile_timetable(decode_definition(job.definition).schedules, job_id=job.job_id)
+        instants: list[int] = []
+        instant = job.next_fire_at
+        while instant is not None and len(instants) < count:
+            instants.append(instant)
+            instant = timetable.next_after(instant)
+        return instants
+
+    async def _new_job(self, draft: JobDraft, namespace: str) -> NewJob:
+        await self._check_secret(draft)
+        job_id = secrets.randbits(JOB_ID_BITS)
+        rules = check_draft(draft, job_id=job_id, now=self._clock.now(), url_rules=self._url_rules)
+        return NewJob(
+            job_id=job_id,
+            namespace=namespace,
+            key=draft.key,
+            name=draft.name,
+            tags=draft.tags,
+            definition=encode_definition(rules.definition),
+            max_running=rules.definition.max_running,
+            state=JobState.ACTIVE if rules.next_fire_at is not None else JobState.COMPLETED,
+            next_fire_at=rules.next_fire_at,
+        )
+
+    async def _check_secret(self, draft: JobDraft) -> None:
+        target = draft.definition.target
+        if isinstance(target, WebhookTarget) and not await self._secrets.exists("default", target.secret):
+            raise DefinitionError(
+                "secret_unknown",
+                f"there is no signing secret named {target.secret!r}",
+                field="target.secret",
+                remedy="create it with POST /v1/secrets/{name}:rotate, or leave the field out to use `default`",
+            )
+
+    async def _change(self, job_id: int, decide: Callable[[StoredJob, int], JobChange | None]) -> StoredJob:
+        """Let the dispatcher record what is due, then change; the clock's own instants are never lost in between."""
+        for tries_left in reversed(range(SETTLE_TRIES)):
+
+            def settled(stored: StoredJob, tries_left: int = tries_left) -> JobChange | None:
+                if stored.state == JobState.DELETED:
+                    raise JobNotFound
+                now = self._clock.now()
+                is_behind = stored.next_fire_at is not None and stored.next_fire_at <= now
+                change = decide(stored, now)
+                if is_behind and change is not None and change.next_fire_at is not KEEP and tries_left:
+                    raise _ClockBehind
+                return change
+
+            try:
+                job = await self._store.jobs.change(job_id, now=self._clock.now(), decide=settled)
+            except _ClockBehind:
+                await self._dispatch.fire_due()
+                continue
+            if job is None:
+                raise JobNotFound
+            self._dispatch_wake.set()
+            return job
+        raise AssertionError("the last try never asks for the dispatcher")
+
+    def _marks_until(self, stored: StoredJob, existing: Definition | None, now: int) -> tuple[Mark, ...]:
+        """Instants of the former schedules that are due and will not be dispatched any more: recorded as missed."""
+        if existing is None or stored.next_fire_at is None or stored.next_fire_at > now:
+            return ()
+        timetable = compile_timetable(existing.schedules, job_id=stored.job_id)
+        first = stored.next_fire_at
+        last = timetable.latest(first - 1, now)
+        return (Mark(first, first if last is None else last, timetable.count(first - 1, now), RunState.MISSED),)
+
+
+def _pause_marks(stored: StoredJob, definition: Definition, now: int) -> tuple[Mark, ...]:
+    if stored.paused_at is None:
+        return ()
+    timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
+    first = timetable.next_after(stored.paused_at)
+    count = timetable.count(stored.paused_at, now)
+    last = timetable.latest(stored.paused_at, now)
+    if first is None or last is None or count == 0:
+        return ()
+    return (Mark(first, last, count, RunState.SKIPPED, SkipReason.PAUSED),)
+
+
+def _readable(stored: StoredJob) -> Definition | None:
+    try:
+        return decode_definition(stored.definition)
+    except DefinitionError:
+        return None
+
+
+def _check_version(stored: StoredJob, if_version: int | None) -> None:
+    if if_version is not None and stored.version != if_version:
+        raise VersionMismatch(
+            f"the job is at version {stored.version}, you sent {if_version}",
+            field="If-Match",
+            remedy="read the job again and repeat your change on it",
+        )
+
+
+def _key_taken(key: str | None) -> KeyTaken:
+    return KeyTaken(
+        f"another job already has the key {key!r}",
+        field="key",
+        remedy="use PUT /v1/jobs/by-key/{key} to change that job",
+    )

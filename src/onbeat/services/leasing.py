@@ -1,0 +1,202 @@
+"""Claim, heartbeat, permit, finish, release: the worker's side of the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import structlog
+
+from onbeat.clock import Clock
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.ids import format_run_id
+from onbeat.domain.model import SECOND_US, WebhookTarget
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.retry import GiveUp, decide_retry
+from onbeat.domain.states import RunState
+from onbeat.services.assignment import Assignment, Held
+from onbeat.services.definitions import DefinitionCache
+from onbeat.services.handoff import Handoff, new_token
+from onbeat.services.signing_secrets import SigningSecrets
+from onbeat.services.wake import Wake
+from onbeat.store.contract import Store
+from onbeat.store.values import (
+    EndRun,
+    Finish,
+    Finished,
+    FinishResult,
+    Lease,
+    LeasedRun,
+    LeaseStatus,
+    LiveRun,
+    RetryRun,
+    Verdict,
+)
+
+log = structlog.get_logger(__name__)
+
+READY_POLL_S = 0.25
+"""How often a waiting claim looks by itself for runs that another process made ready."""
+
+LARGEST_CLAIM = 1_000
+
+
+class Leasing:
+    """What a worker named `worker` may do. One object per worker; they share everything else."""
+
+    def __init__(
+        self,
+        worker: str,
+        *,
+        store: Store,
+        clock: Clock,
+        handoff: Handoff,
+        definitions: DefinitionCache,
+        secrets: SigningSecrets,
+        dispatch_wake: Wake,
+        lease_s: float,
+        jitter: random.Random,
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._clock = clock
+        self._handoff = handoff
+        self._definitions = definitions
+        self._secrets = secrets
+        self._dispatch_wake = dispatch_wake
+        self._lease_us = round(lease_s * SECOND_US)
+        self._jitter = jitter
+
+    async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
+        """Up to `limit` attempts of `queue`, waiting up to `wait_s` for the first.
+
+        1. Take what is ready in the database.
+        2. Otherwise park, so that the dispatcher can hand fires over; look again when woken, and every 250 ms.
+        """
+        limit = min(limit, LARGEST_CLAIM)
+        deadline = self._clock.boottime() + wait_s
+        while True:
+            runs = await self._claim_ready(queue, limit)
+            left_s = deadline - self._clock.boottime()
+            if not runs and left_s > 0:
+                runs = await self._wait_for_handoff(queue, limit, min(left_s, READY_POLL_S))
+            if runs or left_s <= 0:
+                return await self._assign(runs)
+
+    async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """Heartbeat: the leases end one lease length from now."""
+        now = self._clock.now()
+        return await self._store.leases.extend(held, now=now, until=now + self._lease_us)
+
+    async def permit(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """May these attempts begin?"""
+        return await self._store.leases.permit(held, now=self._clock.now())
+
+    async def finish(self, items: Sequence[Finish]) -> list[Finished]:
+        """Record the end of attempts, and wake whoever has something to do because of it."""
+        finished = await self._store.leases.finish(items, now=self._clock.now(), decide=self._judge)
+        self._handoff.wake(None)  # an ended run may have passed its lane on
+        for answer in finished:
+            if answer.result in (FinishResult.LEASE_LOST, FinishResult.RUN_TERMINAL):
+                log.warning("finish_refused", run_id=format_run_id(answer.key), reason=answer.result)
+        return finished
+
+    async def release(self, held: Sequence[Held]) -> int:
+        """Give attempts back; they are claimable at once and the attempt does not count."""
+        released = await self._store.leases.release(held, now=self._clock.now())
+        self._handoff.wake(None)
+        return released
+
+    def _judge(self, run: LiveRun, definition: str, item: Finish) -> Verdict:
+        return judge(
+            run, definition, item.outcome, now=self._clock.now(), definitions=self._definitions, jitter=self._jitter
+        )
+
+    async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
+        now = self._clock.now()
+        ready_at = await self._store.leases.next_ready_at(queue=queue)
+        if ready_at is None or ready_at > now:
+            return []
+        leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
+        return await self._store.leases.claim(leases, now=now, queue=queue)
+
+    async def _wait_for_handoff(self, queue: str | None, limit: int, timeout_s: float) -> list[LeasedRun]:
+        parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(parked.runs)
+        except TimeoutError:
+            # The hand-over may have come in the very moment of the timeout: then the runs are ours to take.
+            return parked.runs.result() if parked.runs.done() and not parked.runs.cancelled() else []
+        finally:
+            self._handoff.leave(parked)
+
+    async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
+        assignments: list[Assignment] = []
+        for run in runs:
+            try:
+                definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
+            except DefinitionError as error:
+                await self._refuse(run, error)
+                continue
+            target = definition.target
+            secrets: tuple[str, ...] = ()
+            if isinstance(target, WebhookTarget):
+                secrets = await self._secrets.signing(run.namespace, target.secret)
+            assignments.append(
+                Assignment(
+                    key=run.key,
+                    token=run.token,
+                    attempt=run.attempt,
+                    trigger=run.trigger,
+                    job_name=run.job_name,
+                    job_key=run.job_key,
+                    job_version=run.job_version,
+                    namespace=run.namespace,
+                    definition=definition,
+                    payload=run.payload,
+                    queue=run.queue,
+                    lease_until=run.lease_until,
+                    granted_at=run.granted_at,
+                    deadline_at=run.deadline_at,
+                    late_after=run.late_after,
+                    secrets=secrets,
+                )
+            )
+        return assignments
+
+    async def _refuse(self, run: LeasedRun, error: DefinitionError) -> None:
+        outcome = Outcome(kind=OutcomeKind.UNSENDABLE, started_at=run.granted_at, duration_us=0, error=error.detail)
+        await self.finish([Finish(key=run.key, token=run.token, outcome=outcome)])
+
+
+def judge(
+    run: LiveRun,
+    definition_text: str,
+    outcome: Outcome,
+    *,
+    now: int,
+    definitions: DefinitionCache,
+    jitter: random.Random,
+) -> Verdict:
+    """The verdict on a lost or unsuccessful attempt, in the store's words. A definition that cannot be read any more
+    ends the run: nobody can say how to retry it.
+    """
+    try:
+        definition = definitions.get(run.key.job_id, run.job_version, definition_text)
+    except DefinitionError as error:
+        return EndRun(RunState.FAILED, error.detail)
+    decision = decide_retry(
+        definition,
+        outcome,
+        attempt=run.attempt,
+        created_at=run.created_at,
+        deadline_at=run.deadline_at,
+        cancel_requested=run.cancel_requested,
+        now=now,
+        draw_jitter=jitter.random,
+    )
+    if isinstance(decision, GiveUp):
+        return EndRun(decision.state, decision.error, decision.pauses_job)
+    return RetryRun(decision.ready_at, decision.counts)

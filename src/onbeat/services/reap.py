@@ -1,0 +1,56 @@
+"""Runs whose worker fell silent, or whose wall clock ran out, are taken back HERE. Depends on nothing but the runs' own rows."""
+
+from __future__ import annotations
+
+import random
+
+import structlog
+
+from onbeat.clock import Clock
+from onbeat.domain.ids import format_run_id
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.services.definitions import DefinitionCache
+from onbeat.services.handoff import Handoff
+from onbeat.services.leasing import judge
+from onbeat.store.contract import Store
+from onbeat.store.values import LiveRun, Verdict
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+
+
+class Reap:
+    """Expires leases."""
+
+    def __init__(
+        self, *, store: Store, clock: Clock, handoff: Handoff, definitions: DefinitionCache, jitter: random.Random
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._handoff = handoff
+        self._definitions = definitions
+        self._jitter = jitter
+
+    async def expire_leases(self) -> int:
+        """Take back one batch; answer: how many runs that were."""
+        now = self._clock.now()
+        expired = await self._store.leases.expire(
+            now=now, limit=BATCH, decide=lambda run, text: self._judge(run, text, now)
+        )
+        for answer in expired:
+            log.warning("lease_expired", run_id=format_run_id(answer.key), state=answer.state, result=answer.result)
+        if expired:
+            self._handoff.wake(None)
+        return len(expired)
+
+    def _judge(self, run: LiveRun, definition: str, now: int) -> Verdict:
+        past_deadline = run.deadline_at is not None and run.deadline_at <= now
+        started_at = run.attempt_started_at if run.attempt_started_at is not None else now
+        outcome = Outcome(
+            kind=OutcomeKind.TIMED_OUT if past_deadline else OutcomeKind.LEASE_LOST,
+            started_at=started_at,
+            duration_us=max(now - started_at, 0),
+            error="max_run_time passed" if past_deadline else "the worker stopped reporting before its lease ended",
+        )
+        return judge(run, definition, outcome, now=now, definitions=self._definitions, jitter=self._jitter)

@@ -1,0 +1,305 @@
+"""The store's contract: one Protocol per noun. The docstrings are the contract; both engines pass one test-suite.
+
+Rules that hold for every method:
+- One call is one transaction. It is either wholly there or not at all, and durable before it returns.
+- `now` is µs UTC from the DatabaseClock. No engine reads another clock to decide anything.
+- A `decide` callback is pure and quick: it may be called inside the transaction, on another thread, and again
+  after a serialisation failure. It must not call the store.
+- Runs are addressed by `RunKey`; the engine derives the slot (`job_id % slots`) and puts it in every key.
+- Losing a race is a return value. StoreUnavailable is raised when the database does not answer; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import RunState
+from onbeat.store.values import (
+    ApiKey,
+    AttemptView,
+    Counts,
+    DueJob,
+    Finish,
+    Finished,
+    FirePlan,
+    FiredBatch,
+    JobChange,
+    JobFilter,
+    Lease,
+    LeasedRun,
+    LeaseStatus,
+    LiveRun,
+    NewJob,
+    NewRun,
+    NodeInfo,
+    Page,
+    RunFilter,
+    RunView,
+    SavedAnswer,
+    SecretVersion,
+    StoredJob,
+    Verdict,
+)
+
+
+class Jobs(Protocol):
+    """Definitions and their clocks."""
+
+    async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
+        """Write jobs and their clocks, all at version 1. One answer per job, in order.
+
+        None: a job with that key is there already (in the database or earlier in this batch), nothing was written for
+        that one. A clash of `job_id` is an error of the caller's random numbers and raises.
+        """
+        ...
+
+    async def get(self, job_id: int) -> StoredJob | None:
+        """The job, deleted ones too. None: never existed or pruned."""
+        ...
+
+    async def get_by_key(self, namespace: str, key: str) -> StoredJob | None:
+        """The job that holds `key` now. Deleted jobs hold no key."""
+        ...
+
+    async def find(self, where: JobFilter, page: Page) -> list[StoredJob]:
+        """Jobs that are not deleted, newest first: order and cursor are `(created_at desc, job_id desc)`."""
+        ...
+
+    async def change(
+        self, job_id: int, *, now: int, decide: Callable[[StoredJob], JobChange | None]
+    ) -> StoredJob | None:
+        """Read a job, decide, write: the only way a job changes. Exceptions of `decide` leave nothing behind.
+
+        Changes in this order: marks are recorded as ended runs, pending runs are cancelled and running ones asked to
+        stop where the change says so, the former definition is kept under its version when the definition changed
+        (runs already recorded keep using it), then the job's row and clock. `decide` returning None writes nothing.
+        When the change raises max_running, runs that wait for a lane get one as far as lanes are free.
+        A taken key raises KeyTaken. Answer: the job after the change; None: no such job.
+        """
+        ...
+
+
+class Fires(Protocol):
+    """A fire becomes a run here, in one transaction with the advance of its clock."""
+
+    async def record_due(self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan]) -> FiredBatch:
+        """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
+
+        Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
+        cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
+        else recorded that fire); marks are inserted as ended runs; the clock moves to the plan's `next_fire_at`
+        (None removes it); state and reason are written. If `decide` raises for one job, that job is set to `error`
+        with the exception's text, its clock is removed, and the others go on.
+        A clock whose job is not active is removed. On PostgreSQL due clocks are locked with SKIP LOCKED.
+        """
+        ...
+
+    async def insert_run(
+        self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
+    ) -> list[RunView] | None:
+        """Record runs that no clock asked for (manual, backfill), with lanes decided from the same transaction.
+
+        `decide` gets the job with `due_at` = now. Runs whose key exists, live or ended, are not written and not in
+        the answer. None: no such job.
+        """
+        ...
+
+    async def next_due_at(self) -> int | None:
+        """The earliest `next_fire_at` of all clocks. None: no clocks."""
+        ...
+
+
+class Leases(Protocol):
+    """Who may deliver what, until when."""
+
+    async def next_ready_at(self, *, queue: str | None) -> int | None:
+        """The earliest `ready_at` of claimable runs (pending, holding a lane) of `queue`. A read; may be stale."""
+        ...
+
+    async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
+        """Lease the first runs that are ready, at most one per given lease; earliest `ready_at` first.
+
+        Eligible: pending, holding a lane, `ready_at <= now`, of `queue`, not cancelled, job not paused. Becomes
+        running: attempt + 1, the lease's token, worker and until, granted_at = now; at its first start also
+        first_started_at = now and deadline_at = now + the run's `max_run_us`. (A run born with a lease by `record_due`
+        gets the same values from the same rule.)
+        """
+        ...
+
+    async def extend(self, held: Sequence[tuple[RunKey, bytes]], *, now: int, until: int) -> list[LeaseStatus]:
+        """Heartbeat. Runs that are running under exactly that token and whose lease has not ended get
+        lease_until = min(until, deadline_at). CANCEL is extended too, so that the worker can report the end.
+        """
+        ...
+
+    async def permit(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> list[LeaseStatus]:
+        """May the attempt begin, though more than 2 s passed since it was granted? LIVE sets granted_at = now.
+
+        LIVE only if the token is current, the lease live, the run not cancelled and the job not paused.
+        """
+        ...
+
+    async def finish(
+        self, items: Sequence[Finish], *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
+    ) -> list[Finished]:
+        """Record the end of attempts. One answer per item, in order.
+
+        Only a run that is running under exactly that token changes. A succeeded outcome of a run that is not
+        cancelled ends it as succeeded without asking; every other outcome is put to `decide(run, definition, item)`.
+        EndRun: moves to ended_runs with the outcome and leaves its lane; while the job then holds fewer lanes than its
+        max_running, the next run that waits for one (schedule-triggered first, then oldest) gets the lowest free lane
+        and becomes ready at max(now, its ready_at) (the same wherever a run ends: cancel, expire, change, record_due);
+        a `pauses_job` reason pauses the job and removes its clock. RetryRun: pending again under the same key and lane, at `ready_at`.
+        Every attempt that did not succeed and counts is added to `attempts`.
+        REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended
+        under another token or by cancel. LEASE_LOST: all else. None of these three changes anything.
+        """
+        ...
+
+    async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
+        """Give leases back unstarted or interrupted: pending, ready at `now`, the attempt does not count.
+
+        Answer: how many were given back; stale tokens are passed over.
+        """
+        ...
+
+    async def expire(self, *, now: int, limit: int, decide: Callable[[LiveRun, str], Verdict]) -> list[Finished]:
+        """Take up to `limit` running runs whose `lease_until < now` or `deadline_at <= now`, earliest first, decide,
+        write as `finish` does. The lost attempt is recorded in `attempts` as `lease_lost` (`timed_out` past the
+        deadline). Also takes pending retries whose `deadline_at <= now`, which end as the verdict says.
+        """
+        ...
+
+    async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
+        """Pending → cancelled at once, lane passed on. Running → cancel_requested; answer `running`.
+
+        Already ended → its state, unchanged. None: no such run.
+        """
+        ...
+
+    async def revive(self, key: RunKey, *, now: int, late_after: int) -> RunState | None:
+        """Bring a failed, timed_out, cancelled or unknown run back under its own id.
+
+        It goes from ended_runs to live_runs as pending, ready at `now`, attempt count kept, with a lane if one is
+        free (lowest number below the job's max_running), else waiting for one. Answer: `pending`, or the unchanged
+        state of a run that cannot come back. None: no such run.
+        """
+        ...
+
+
+class Runs(Protocol):
+    """What became of fires, for people."""
+
+    async def get(self, key: RunKey) -> RunView | None:
+        """The live or ended run; for an instant inside a collapsed mark, that mark."""
+        ...
+
+    async def find(self, where: RunFilter, page: Page) -> list[RunView]:
+        """Live and ended runs, newest planned instant first: order and cursor are `(scheduled_at desc, job_id desc)`."""
+        ...
+
+    async def attempts(self, key: RunKey) -> list[AttemptView]:
+        """Every finished attempt of a run, by number."""
+        ...
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        """Delete up to `limit` ended runs (and their attempts) that finished before that. Answer: how many.
+
+        Definitions of former versions that no live run uses, and deleted jobs without runs, go with them.
+        """
+        ...
+
+
+class Nodes(Protocol):
+    """Processes that work on this database."""
+
+    async def beat(self, info: NodeInfo) -> None:
+        """Write a heartbeat: insert or replace by name."""
+        ...
+
+    async def leave(self, name: str) -> None:
+        """Remove a node that stops in order."""
+        ...
+
+    async def find(self, *, seen_after: int) -> list[NodeInfo]:
+        """Nodes and workers seen since, by name."""
+        ...
+
+
+class Access(Protocol):
+    """API keys, signing secrets and answers kept for Idempotency-Keys."""
+
+    async def add_key(self, key: ApiKey) -> None: ...
+
+    async def get_key(self, key_id: str) -> ApiKey | None: ...
+
+    async def find_keys(self) -> list[ApiKey]: ...
+
+    async def revoke_key(self, key_id: str, *, now: int) -> bool:
+        """True: revoked now. False: no such key or revoked before."""
+        ...
+
+    async def touch_key(self, key_id: str, *, now: int) -> None:
+        """Note the key's last use."""
+        ...
+
+    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> None:
+        """Add a version; every current version of that name retires at `retire_others_at` (None: there is none)."""
+        ...
+
+    async def find_secrets(self, namespace: str, name: str | None = None) -> list[SecretVersion]:
+        """Versions of one or all names, newest first."""
+        ...
+
+    async def reserve_answer(self, scope: str, key: str, fingerprint: bytes, *, now: int) -> SavedAnswer | None:
+        """Reserve an Idempotency-Key. None: it is yours now. Otherwise what is kept under it, maybe status 0."""
+        ...
+
+    async def save_answer(self, scope: str, key: str, answer: SavedAnswer) -> None: ...
+
+    async def drop_answer(self, scope: str, key: str) -> None:
+        """Give a reservation back after a failure that changed nothing."""
+        ...
+
+    async def prune_answers(self, *, before: int, limit: int) -> int: ...
+
+
+class Store(Protocol):
+    """One database."""
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    @property
+    def fires(self) -> Fires: ...
+
+    @property
+    def leases(self) -> Leases: ...
+
+    @property
+    def runs(self) -> Runs: ...
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def slots(self) -> int:
+        """Number of hash buckets, fixed when the database was created."""
+        ...
+
+    async def read_clock(self) -> int:
+        """The database's own time, µs UTC."""
+        ...
+
+    async def counts(self) -> Counts:
+        """Figures for health and the first page; must not walk history."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, then let go of the database."""
+        ...

@@ -1,0 +1,413 @@
+"""The values that cross the store's contract. Frozen; moments in µs UTC; states as text enums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.outcome import Outcome
+from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
+
+
+# ---------------------------------------------------------------- jobs
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be written. `job_id` is drawn by the caller; `next_fire_at` None writes no clock row."""
+
+    job_id: int
+    namespace: str
+    key: str | None
+    name: str
+    tags: tuple[str, ...]
+    definition: str  # JSON text
+    max_running: int  # of the definition; in the row because a lane is given away in SQL
+    state: JobState
+    next_fire_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job as it stands. `definition` is JSON text and may be unreadable: decode it with the domain."""
+
+    job_id: int
+    namespace: str
+    key: str | None
+    name: str
+    tags: tuple[str, ...]
+    version: int
+    state: JobState
+    reason: str | None  # why it is in `error`, or the note of a pause
+    definition: str
+    next_fire_at: int | None
+    created_at: int
+    updated_at: int
+    paused_at: int | None = None
+    paused_until: int | None = None
+
+
+class KeepClock(StrEnum):
+    """Says that a change leaves the clock alone."""
+
+    KEEP = "keep"
+
+
+KEEP = KeepClock.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Planned instants that will never run: one, or a range of `count` from `scheduled_at` to `until` (both planned)."""
+
+    scheduled_at: int
+    until: int
+    count: int
+    state: RunState  # missed or skipped
+    reason: SkipReason | None = None
+    blocked_by: int | None = None  # skipped(overlap): `scheduled_at` of the run in the way
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """One change of a job, decided from what was read in the same transaction. None leaves a field as it is."""
+
+    key: str | None = None
+    name: str | None = None
+    tags: tuple[str, ...] | None = None
+    definition: str | None = None
+    max_running: int | None = None  # given with `definition`
+    state: JobState | None = None
+    reason: str | None = None  # written whenever `state` is
+    paused_at: int | None = None  # written whenever `state` is
+    paused_until: int | None = None  # written whenever `state` is
+    next_fire_at: int | None | KeepClock = KEEP
+    marks: tuple[Mark, ...] = ()
+    raises_version: bool = True
+    cancels_pending: bool = False  # end every pending run as `cancelled`
+    cancels_running: bool = False  # set cancel_requested on every running run
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list."""
+
+    namespace: str | None = None
+    state: JobState | None = None
+    tag: str | None = None
+    text: str | None = None  # part of name or key, any case
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where to go on: `after` is the last item's sort key, None the start; `limit` 1..1000."""
+
+    limit: int = 50
+    after: tuple[int, ...] | None = None
+
+
+# ---------------------------------------------------------------- fires
+
+
+@dataclass(frozen=True, slots=True)
+class LaneHold:
+    """A live run that holds a running lane: running, waiting for a worker, or waiting for its next attempt."""
+
+    lane: int
+    scheduled_at: int
+    state: RunState
+    trigger: Trigger
+    attempt: int
+    ready_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DueJob:
+    """A job whose clock is due, with everything that decides what becomes of its fires."""
+
+    job: StoredJob
+    due_at: int  # the clock's next_fire_at
+    holds: tuple[LaneHold, ...]  # every lane that is held, by lane
+    waiting: int | None  # `scheduled_at` of the newest schedule-triggered run that waits for a lane
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A right to one attempt, to be written with a run."""
+
+    token: bytes  # 16 random bytes: the fencing token
+    worker: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be recorded. With a lease it is born `running`, otherwise `pending`."""
+
+    scheduled_at: int
+    trigger: Trigger
+    ready_at: int
+    late_after: int  # starting later than this is `late`
+    lane: int | None  # None: waits for a lane
+    queue: str | None = None  # None: delivered by onbeat's own workers
+    payload: str | None = None  # JSON text that overrides the target's payload
+    lease: Lease | None = None
+    max_run_us: int = 86_400_000_000  # from the first start over all attempts
+
+
+@dataclass(frozen=True, slots=True)
+class FirePlan:
+    """What becomes of one due clock, decided in Python and written in the transaction that read it.
+
+    Written in this order: replaced, cancelled, runs, marks, clock, state.
+    """
+
+    next_fire_at: int | None
+    runs: tuple[NewRun, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    replaced: tuple[Mark, ...] = ()  # live pending runs that end as skipped(overlap)
+    cancelled: tuple[int, ...] = ()  # running runs to be asked to stop
+    state: JobState | None = None  # completed or error
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FiredBatch:
+    """What one `record_due` transaction did."""
+
+    leased: tuple[LeasedRun, ...]
+    jobs: int  # clocks looked at
+    runs: int
+    pending: int  # of the runs, how many wait for a worker
+    marks: int
+    conflicts: int  # runs that were already recorded by somebody else
+    cancelled: tuple[RunKey, ...]
+    parked: tuple[tuple[int, str], ...]  # (job_id, reason) of jobs set to `error`
+    next_due_at: int | None  # the earliest clock left, after this batch
+
+
+# ---------------------------------------------------------------- leases
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedRun:
+    """A run in the hands of a worker: what it needs to deliver one attempt."""
+
+    key: RunKey
+    token: bytes
+    attempt: int
+    trigger: Trigger
+    job_version: int
+    namespace: str
+    job_name: str
+    job_key: str | None
+    definition: str  # of `job_version`
+    payload: str | None
+    queue: str | None
+    lease_until: int
+    granted_at: int
+    deadline_at: int | None
+    late_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A live run as the finish, expiry and cancel decisions see it."""
+
+    key: RunKey
+    state: RunState
+    trigger: Trigger
+    job_version: int
+    attempt: int
+    lane: int | None
+    ready_at: int
+    late_after: int
+    created_at: int
+    first_started_at: int | None
+    attempt_started_at: int | None
+    deadline_at: int | None
+    lease_until: int | None
+    worker: str | None
+    cancel_requested: bool
+    queue: str | None
+    payload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A worker's word about the attempt it holds."""
+
+    key: RunKey
+    token: bytes
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """The run ends here."""
+
+    state: RunState
+    error: str | None = None
+    pauses_job: str | None = None  # a reason: the job is paused in the same transaction (410 Gone)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRun:
+    """The run waits for its next attempt and keeps its lane. `counts` False gives the attempt number back."""
+
+    ready_at: int
+    counts: bool = True
+
+
+Verdict = EndRun | RetryRun
+
+
+class FinishResult(StrEnum):
+    """What a finish changed."""
+
+    ENDED = "ended"
+    WILL_RETRY = "will_retry"
+    REPEATED = "repeated"  # the same token already finished this attempt: answer as before
+    LEASE_LOST = "lease_lost"  # nothing changed
+    RUN_TERMINAL = "run_terminal"  # the run had ended by another hand; nothing changed
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer to one Finish."""
+
+    key: RunKey
+    result: FinishResult
+    state: RunState | None = None
+    ready_at: int | None = None
+
+
+class LeaseStatus(StrEnum):
+    """What a heartbeat or permit found."""
+
+    LIVE = "live"
+    LEASE_LOST = "lease_lost"
+    CANCEL = "cancel"  # live, and asked to stop
+    HELD_BACK = "held_back"  # permit only: the job is not active; give the lease back
+
+
+# ---------------------------------------------------------------- views
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run, live or ended, as users see it. Collapsed marks have `count` > 1 and `until`."""
+
+    key: RunKey
+    state: RunState
+    trigger: Trigger
+    job_version: int
+    attempt: int
+    created_at: int
+    reason: str | None = None  # skip reason
+    count: int = 1
+    until: int | None = None
+    blocked_by: int | None = None
+    ready_at: int | None = None
+    started_at: int | None = None  # of the first attempt
+    attempt_started_at: int | None = None
+    finished_at: int | None = None
+    duration_us: int | None = None  # of the last attempt
+    late: bool = False
+    status: int | None = None
+    outcome: str | None = None  # OutcomeKind of the last attempt
+    error: str | None = None
+    worker: str | None = None
+    queue: str | None = None
+    lane: int | None = None
+    cancel_requested: bool = False
+    lease_until: int | None = None
+    deadline_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt of a run."""
+
+    attempt: int
+    kind: str  # OutcomeKind
+    started_at: int
+    duration_us: int
+    worker: str | None
+    status: int | None = None
+    error: str | None = None
+    response: bytes | None = None  # JSON: headers, body (base64), truncated
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs to list, newest planned instant first."""
+
+    job_id: int | None = None
+    states: frozenset[RunState] = frozenset()
+    late: bool | None = None
+    scheduled_from: int | None = None  # inclusive
+    scheduled_to: int | None = None  # exclusive
+
+
+# ---------------------------------------------------------------- the rest
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A process with a dispatcher, or a worker process: its last heartbeat and what it said of itself."""
+
+    name: str
+    kind: str  # node | worker
+    started_at: int
+    seen_at: int
+    detail: str = "{}"  # JSON: version, host, pid, capacity, …
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key at rest: only the SHA-256 of its secret half is kept."""
+
+    key_id: str
+    namespace: str
+    name: str
+    secret_hash: bytes
+    scopes: tuple[str, ...]
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    last_used_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretVersion:
+    """One version of a named signing secret, encrypted. It signs until `retires_at`; None is the current one."""
+
+    namespace: str
+    name: str
+    version: int
+    ciphertext: bytes
+    created_at: int
+    retires_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAnswer:
+    """The answer kept under an Idempotency-Key. `status` 0: the first request is still being worked on."""
+
+    fingerprint: bytes
+    status: int
+    headers: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cheap figures for health and the first page: live rows counted, history never."""
+
+    jobs_by_state: dict[str, int] = field(default_factory=dict)
+    pending: int = 0
+    running: int = 0
+    oldest_ready_at: int | None = None
+    next_due_at: int | None = None

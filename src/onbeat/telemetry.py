@@ -1,0 +1,70 @@
+"""Metrics and logs. Names are documented in docs/operations.md; the number to page on is `onbeat_dispatch_lag_seconds`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+
+
+class Metrics:
+    """Everything that this process counts. No label is ever a job's name: their number is not bounded."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.dispatch_lag = Gauge(
+            "onbeat_dispatch_lag_seconds",
+            "Age of the oldest fire that is due and not yet recorded",
+            registry=self.registry,
+        )
+        self.fires = Counter(
+            "onbeat_fires_total", "Fires recorded, by what became of them", ["result"], registry=self.registry
+        )
+        self.start_lag = Histogram(
+            "onbeat_start_lag_seconds",
+            "From the planned instant to the start of the first attempt",
+            buckets=LAG_BUCKETS,
+            registry=self.registry,
+        )
+        self.attempt_duration = Histogram(
+            "onbeat_attempt_duration_seconds", "Length of an attempt", buckets=DURATION_BUCKETS, registry=self.registry
+        )
+        self.attempts = Counter(
+            "onbeat_attempts_total", "Attempts ended, by outcome", ["outcome"], registry=self.registry
+        )
+        self.fence_rejections = Counter(
+            "onbeat_fence_rejections_total", "Finishes of stale workers that were refused", registry=self.registry
+        )
+        self.leases_expired = Counter(
+            "onbeat_leases_expired_total", "Runs taken back from silent workers", registry=self.registry
+        )
+        self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
+
+    def render(self) -> bytes:
+        """The text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+def configure_logging(*, level: str = "info", json_lines: bool | None = None) -> None:
+    """Logs to standard error: readable on a terminal, JSON lines elsewhere."""
+    as_json = not sys.stderr.isatty() if json_lines is None else json_lines
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=True)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if as_json else structlog.processors.StackInfoRenderer(),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
