@@ -1,0 +1,53 @@
+"""The body of a webhook whose job brings none of its own: a JSON envelope around the payload.
+
+It repeats job, planned instant, attempt and trigger because of the headers only id and timestamp are signed. The
+payload's bytes are embedded as they were saved: never parsed and written again, so numbers and key order survive.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.ids import format_job_id
+from onbeat.domain.states import Trigger
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_JSON = msgspec.json.Encoder()
+_ANY_JSON = msgspec.json.Decoder()
+
+
+def format_instant(instant_us: int) -> str:
+    """RFC 3339 in UTC; microseconds only where the instant is not a whole second."""
+    return (_EPOCH + timedelta(microseconds=instant_us)).isoformat().replace("+00:00", "Z")
+
+
+def check_json(payload: str | None) -> bytes:
+    """The payload's bytes, `null` for None. Raises DefinitionError(`payload_invalid`) for text that is not JSON."""
+    if payload is None:
+        return b"null"
+    try:
+        _ANY_JSON.decode(payload)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        raise DefinitionError("payload_invalid", "the payload is not JSON", field="target.payload") from None
+    return payload.encode("utf-8")
+
+
+def describe_job(job_id: int, *, job_key: str | None, job_name: str) -> bytes:
+    """The part of the envelope that is the same for every run of a job's version."""
+    return _JSON.encode({"id": format_job_id(job_id), "key": job_key, "name": job_name})
+
+
+def wrap(payload: bytes, *, run_id: str, job: bytes, scheduled_at: str, attempt: int, trigger: Trigger) -> bytes:
+    """The envelope's bytes. `payload` and `job` are JSON already."""
+    return b'{"run_id":"%b","job":%b,"scheduled_at":"%b","attempt":%d,"trigger":"%b","payload":%b}' % (
+        run_id.encode("ascii"),
+        job,
+        scheduled_at.encode("ascii"),
+        attempt,
+        trigger.value.encode("ascii"),
+        payload,
+    )

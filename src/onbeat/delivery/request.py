@@ -1,0 +1,143 @@
+"""What is put on the wire for one attempt: `Delivery` in, the request's exact bytes out.
+
+Owns the header block of design §4. The bytes are built once per attempt, signed and sent as they are.
+What does not change between the runs of a job's version is validated and built once, as a `RequestTemplate`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+from onbeat.delivery.envelope import check_json, describe_job, format_instant, wrap
+from onbeat.delivery.signing import sign
+from onbeat.domain.egress import EgressRules
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.ids import RunKey, format_job_id, format_run_id
+from onbeat.domain.model import SECOND_US, WebhookTarget
+from onbeat.domain.states import Trigger
+from onbeat.domain.webhook import BODILESS_METHODS, check_text, check_webhook
+from onbeat.domain.webhook_url import WebhookUrl
+
+USER_AGENT: Final = f"onbeat/{version('onbeat')}"
+_NO_ENVELOPE: Final = BODILESS_METHODS | {"DELETE"}  # these get a body only where the job brings one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """One attempt that a worker holds a lease for. Compared by identity: it is the handle for `Sender.cancel`."""
+
+    key: RunKey
+    token: bytes  # the lease's, for the caller's finish; never sent
+    attempt: int
+    trigger: Trigger
+    job_version: int
+    job_key: str | None
+    job_name: str
+    target: WebhookTarget
+    keys: tuple[bytes, ...] = field(repr=False)  # signing keys that are valid now, newest first; at least one
+    timeout_s: float  # from name resolution to the last byte
+    granted: float  # boot time, read BEFORE the lease or permit was asked for
+    payload: str | None = None  # the run's own JSON, instead of the target's
+    deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """The parts of a request that every run of one job version shares."""
+
+    url: WebhookUrl
+    method: str
+    head: bytes  # request line and headers that do not change, up to the first that does
+    job_id_text: str
+    body: bytes | None  # the job's own body; None: the envelope
+    job: bytes  # JSON for the envelope
+    payload: bytes  # JSON for the envelope, unless the run has its own
+
+
+def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
+    """The template for a delivery's job version. Raises DefinitionError: the stored row cannot be sent."""
+    target = delivery.target
+    url = check_webhook(target, rules)
+    body: bytes | None = None
+    if target.body is not None:
+        body = target.body.encode("utf-8")
+    elif target.method in _NO_ENVELOPE:
+        body = b""
+    return RequestTemplate(
+        url=url,
+        method=target.method,
+        head=_fixed_head(target, url=url, has_content=body != b""),
+        job_id_text=format_job_id(delivery.key.job_id),
+        body=body,
+        job=describe_job(delivery.key.job_id, job_key=delivery.job_key, job_name=delivery.job_name),
+        payload=check_json(target.payload),
+    )
+
+
+def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) -> bytes:
+    """The request's bytes, with timestamp and signature of `now` (µs UTC, by the database's clock).
+
+    Raises DefinitionError where the run's own payload or the lack of a signing key makes it unsendable.
+    """
+    if not delivery.keys:
+        raise DefinitionError("secret_missing", "there is no signing secret", field="target.secret")
+    scheduled_us = delivery.key.scheduled_at
+    run_id = format_run_id(delivery.key)
+    scheduled_at = format_instant(scheduled_us)
+    body = _build_body(delivery, template, run_id=run_id, scheduled_at=scheduled_at)
+    timestamp_s = now // SECOND_US
+    lateness_ms = max(0, now - scheduled_us) // 1_000
+    length = "" if template.method in BODILESS_METHODS else f"content-length: {len(body)}\r\n"
+    head = (
+        f"webhook-id: {run_id}\r\n"
+        f"webhook-timestamp: {timestamp_s}\r\n"
+        f"webhook-signature: {sign(delivery.keys, run_id, timestamp_s, body)}\r\n"
+        f'idempotency-key: "{run_id}"\r\n'
+        f"onbeat-job: {template.job_id_text}\r\n"
+        f"onbeat-attempt: {delivery.attempt}\r\n"
+        f"onbeat-trigger: {delivery.trigger.value}\r\n"
+        f"onbeat-scheduled-at: {scheduled_at}\r\n"
+        f"onbeat-lateness-ms: {lateness_ms}\r\n"
+        f"traceparent: {_trace_parent(run_id, delivery.attempt)}\r\n"
+        f"{length}\r\n"
+    )
+    return template.head + head.encode("ascii") + body
+
+
+def _build_body(delivery: Delivery, template: RequestTemplate, *, run_id: str, scheduled_at: str) -> bytes:
+    if template.body is not None:
+        return template.body
+    payload = template.payload
+    if delivery.payload is not None:
+        check_text(delivery.payload, field="payload")
+        payload = check_json(delivery.payload)
+    return wrap(
+        payload,
+        run_id=run_id,
+        job=template.job,
+        scheduled_at=scheduled_at,
+        attempt=delivery.attempt,
+        trigger=delivery.trigger,
+    )
+
+
+def _fixed_head(target: WebhookTarget, *, url: WebhookUrl, has_content: bool) -> bytes:
+    given = {name.lower() for name in target.headers}
+    lines = [f"{target.method} {url.request_target.decode('ascii')} HTTP/1.1", f"host: {url.authority}"]
+    if "user-agent" not in given:
+        lines.append(f"user-agent: {USER_AGENT}")
+    if has_content and "content-type" not in given:
+        lines.append("content-type: application/json")
+    lines.append("accept-encoding: identity")  # an answer is kept as it came, never unpacked
+    lines += [f"{name}: {value}" for name, value in target.headers.items()]
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+
+def _trace_parent(run_id: str, attempt: int) -> str:
+    # The trace is the run and the span the attempt, so both can be found from a run's page without being stored.
+    trace_id = hashlib.blake2b(run_id.encode("ascii"), digest_size=16).hexdigest()
+    span_id = hashlib.blake2b(b"%b.%d" % (run_id.encode("ascii"), attempt), digest_size=8).hexdigest()
+    return f"00-{trace_id}-{span_id}-01"
