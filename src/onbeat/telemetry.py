@@ -1,4 +1,4 @@
-"""Metrics and logs. Names are documented in docs/operations.md; the number to page on is `onbeat_dispatch_lag_seconds`."""
+"""Metrics and logs. Names stand in docs/operations.md; the number to page on is `onbeat_dispatch_lag_seconds`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from onbeat.store.values import FiredBatch
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -44,6 +46,14 @@ class Metrics:
             "onbeat_leases_expired_total", "Runs taken back from silent workers", registry=self.registry
         )
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
+
+    def observe_batch(self, batch: FiredBatch, *, now: int) -> None:
+        """One dispatch transaction: what became of its fires, and how far behind the clocks are after it."""
+        self.fires.labels(result="run").inc(batch.runs)
+        self.fires.labels(result="mark").inc(batch.marks)
+        self.fires.labels(result="conflict").inc(batch.conflicts)
+        behind_us = 0 if batch.next_due_at is None else max(now - batch.next_due_at, 0)
+        self.dispatch_lag.set(behind_us / 1e6)
 
     def render(self) -> bytes:
         """The text format of Prometheus."""

@@ -46,7 +46,7 @@ class GiveUp:
 
 
 def is_retryable(outcome: Outcome) -> bool:
-    """Connection errors, timeouts, 408, 425, 429 and 5xx. A refused address or an invalid request never mends itself."""
+    """Connection errors, timeouts, 408, 425, 429, 5xx. A blocked address or an invalid request never mends itself."""
     if outcome.kind == OutcomeKind.HTTP_STATUS:
         return outcome.status is not None and (outcome.status in RETRYABLE_STATUSES or outcome.status >= 500)
     return outcome.kind in _RETRYABLE_KINDS

@@ -49,3 +49,13 @@ def heartbeat_loop(store: Store, *, clock: Clock, name: str, kind: str, detail: 
         return BEAT_EVERY_S
 
     return Loop("heartbeat", step)
+
+
+def clock_loop(clock: Clock) -> Loop:
+    """Keeps the database's time fresh in a process that has no dispatcher."""
+
+    async def step() -> float:
+        await clock.refresh()
+        return BEAT_EVERY_S
+
+    return Loop("clock", step)

@@ -35,6 +35,7 @@ class Assignment:
     deadline_at: int | None
     late_after: int
     secrets: tuple[str, ...]
+    granted_boottime: float  # this host's boot clock when the lease was granted, or earlier
 
 
 class WorkerLink(Protocol):

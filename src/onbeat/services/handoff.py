@@ -60,6 +60,14 @@ class Handoff:
 
     def __init__(self) -> None:
         self._parked: list[Parked] = []
+        self.closed = False
+
+    def close(self) -> None:
+        """The process stops: whoever waits goes home, and no claim is answered with work any more."""
+        self.closed = True
+        for claim in [parked for parked in self._parked if not parked.reserved]:
+            self._parked.remove(claim)
+            claim.runs.set_result([])
 
     def park(self, worker: str, *, queue: str | None, capacity: int) -> Parked:
         """Wait in line for runs of `queue`."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.model import (
     MAX_RUNNING,
@@ -19,7 +20,7 @@ from onbeat.domain.model import (
     WebhookTarget,
 )
 from onbeat.domain.timetable import check_schedules, compile_timetable
-from onbeat.domain.webhook import UrlRules, check_webhook
+from onbeat.domain.webhook import check_text, check_webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class SavedRules:
 
 
 def check_draft(
-    draft: JobDraft, *, job_id: int, now: int, url_rules: UrlRules, existing: Definition | None = None
+    draft: JobDraft, *, job_id: int, now: int, egress: EgressRules, existing: Definition | None = None
 ) -> SavedRules:
     """The definition to store and the first instant of its clock. Raises DefinitionError naming the field.
 
@@ -75,7 +76,9 @@ def check_draft(
             remedy="choose a number in it",
         )
     if isinstance(definition.target, WebhookTarget):
-        check_webhook(definition.target, url_rules)
+        check_webhook(definition.target, egress)
+    else:
+        check_text(definition.target.payload, field="target.payload")
     first_at = compile_timetable(definition.schedules, job_id=job_id).next_after(now)
     for schedule in definition.schedules:
         if isinstance(schedule, AtSchedule) and schedule not in former and schedule.at <= now:

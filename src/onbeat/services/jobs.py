@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onbeat.clock import Clock
+from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError, JobNotFound, KeyTaken, OnbeatError, StateConflict, VersionMismatch
 from onbeat.domain.ids import JOB_ID_BITS
 from onbeat.domain.model import Definition, WebhookTarget, decode_definition, encode_definition
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.domain.timetable import compile_timetable
-from onbeat.domain.webhook import UrlRules
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.job_rules import JobDraft, check_draft
-from onbeat.services.running import RunningHere
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
@@ -33,7 +32,7 @@ class Change:
     if_version: int | None = None
 
 
-class _ClockBehind(Exception):  # noqa: N818  never leaves this module
+class _ClockBehind(Exception):
     """The job's clock shows an instant that is past: the dispatcher comes first."""
 
 
@@ -47,17 +46,15 @@ class Jobs:
         clock: Clock,
         dispatch: Dispatch,
         dispatch_wake: Wake,
-        running: RunningHere,
         secrets: SigningSecrets,
-        url_rules: UrlRules,
+        egress: EgressRules,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatch = dispatch
         self._dispatch_wake = dispatch_wake
-        self._running = running
         self._secrets = secrets
-        self._url_rules = url_rules
+        self._egress = egress
 
     async def create(self, draft: JobDraft, *, namespace: str) -> StoredJob:
         """Save a new job. Raises DefinitionError, KeyTaken."""
@@ -109,9 +106,9 @@ class Jobs:
             _check_version(stored, change.if_version)
             existing = _readable(stored)
             draft = change.draft(stored, existing)
-            rules = check_draft(draft, job_id=job_id, now=now, url_rules=self._url_rules, existing=existing)
+            rules = check_draft(draft, job_id=job_id, now=now, egress=self._egress, existing=existing)
             same_instants = existing is not None and existing.schedules == rules.definition.schedules
-            next_fire_at: int | None | KeepClock = rules.next_fire_at
+            next_fire_at: int | KeepClock | None = rules.next_fire_at
             state: JobState | None = None
             if stored.state == JobState.PAUSED or (same_instants and stored.state != JobState.ERROR):
                 next_fire_at = KEEP
@@ -196,7 +193,7 @@ class Jobs:
     async def _new_job(self, draft: JobDraft, namespace: str) -> NewJob:
         await self._check_secret(draft)
         job_id = secrets.randbits(JOB_ID_BITS)
-        rules = check_draft(draft, job_id=job_id, now=self._clock.now(), url_rules=self._url_rules)
+        rules = check_draft(draft, job_id=job_id, now=self._clock.now(), egress=self._egress)
         return NewJob(
             job_id=job_id,
             namespace=namespace,

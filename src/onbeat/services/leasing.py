@@ -19,7 +19,6 @@ from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, new_token
 from onbeat.services.signing_secrets import SigningSecrets
-from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
 from onbeat.store.values import (
     EndRun,
@@ -54,7 +53,6 @@ class Leasing:
         handoff: Handoff,
         definitions: DefinitionCache,
         secrets: SigningSecrets,
-        dispatch_wake: Wake,
         lease_s: float,
         jitter: random.Random,
     ) -> None:
@@ -64,7 +62,6 @@ class Leasing:
         self._handoff = handoff
         self._definitions = definitions
         self._secrets = secrets
-        self._dispatch_wake = dispatch_wake
         self._lease_us = round(lease_s * SECOND_US)
         self._jitter = jitter
 
@@ -76,13 +73,14 @@ class Leasing:
         """
         limit = min(limit, LARGEST_CLAIM)
         deadline = self._clock.boottime() + wait_s
-        while True:
+        while not self._handoff.closed:
             runs = await self._claim_ready(queue, limit)
             left_s = deadline - self._clock.boottime()
             if not runs and left_s > 0:
                 runs = await self._wait_for_handoff(queue, limit, min(left_s, READY_POLL_S))
             if runs or left_s <= 0:
                 return await self._assign(runs)
+        return []
 
     async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
         """Heartbeat: the leases end one lease length from now."""
@@ -134,6 +132,7 @@ class Leasing:
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
         assignments: list[Assignment] = []
+        now, boottime = self._clock.now(), self._clock.boottime()
         for run in runs:
             try:
                 definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
@@ -162,6 +161,7 @@ class Leasing:
                     deadline_at=run.deadline_at,
                     late_after=run.late_after,
                     secrets=secrets,
+                    granted_boottime=boottime - (now - run.granted_at) / SECOND_US,
                 )
             )
         return assignments

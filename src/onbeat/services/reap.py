@@ -1,4 +1,7 @@
-"""Runs whose worker fell silent, or whose wall clock ran out, are taken back HERE. Depends on nothing but the runs' own rows."""
+"""Runs whose worker fell silent, or whose wall clock ran out, are taken back HERE.
+
+Depends on nothing but the runs' own rows: a clean-up of the list of workers cannot hide a run from it.
+"""
 
 from __future__ import annotations
 

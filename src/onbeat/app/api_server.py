@@ -1,0 +1,61 @@
+"""uvicorn inside our own event loop. Owns the listening socket; the signals stay with the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from onbeat.api.application import build_api
+from onbeat.api.context import ApiContext
+from onbeat.domain.errors import ConfigError
+
+
+class ApiServer:
+    """uvicorn inside our own event loop; signals stay with the supervisor."""
+
+    def __init__(self, context: ApiContext, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        config = uvicorn.Config(
+            build_api(context), log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="off"
+        )
+        self._server = _QuietServer(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Listen; answer the URL. Raises ConfigError when the address cannot be used."""
+        listener = _listen(self._host, self._port)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="api")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{listener.getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Answer what is under way, then close."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+class _QuietServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}", field="port", remedy="choose another with --port"
+        ) from None
+    listener.listen(1024)
+    return listener

@@ -1,0 +1,177 @@
+"""A whole scheduler in one process, from start to stop. The order in which things start and stop is decided HERE."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import msgspec
+import structlog
+
+from onbeat.api.context import ApiContext
+from onbeat.app.api_server import ApiServer
+from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
+from onbeat.app.services import Services, open_services
+from onbeat.config import Settings
+from onbeat.delivery.sender import Sender
+from onbeat.domain.egress import EgressRules
+from onbeat.domain.errors import OnbeatError
+from onbeat.domain.ids import format_job_id, format_run_id
+from onbeat.domain.outcome import Outcome
+from onbeat.domain.zones import TZDATA_VERSION
+from onbeat.loops.dispatcher import dispatcher_loop
+from onbeat.loops.loop import Loop
+from onbeat.loops.maintenance import heartbeat_loop, reaper_loop, retention_loop
+from onbeat.loops.supervisor import StopSignal, Supervisor
+from onbeat.loops.worker import Worker
+from onbeat.services.assignment import Assignment
+from onbeat.telemetry import Metrics
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class FireSeen:
+    """An attempt that ended in this process, for whoever watches it."""
+
+    job_id: str
+    job_name: str
+    run_id: str
+    trigger: str
+    attempt: int
+    scheduled_at: int
+    started_at: int
+    duration_us: int
+    outcome: str
+    status: int | None
+    error: str | None
+
+    @property
+    def lag_ms(self) -> float:
+        """From the planned instant to the start of the attempt."""
+        return (self.started_at - self.scheduled_at) / 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DevMode:
+    """`onbeat dev`: no API keys, loopback only, and somebody watches."""
+
+    on_fire: Callable[[FireSeen], None] | None = None
+    on_ready: Callable[[str], None] | None = None
+
+
+async def serve(settings: Settings, *, dev: DevMode | None = None) -> int:
+    """A whole scheduler in one process: dispatcher, workers, maintenance and API. Answer: the exit code."""
+    stop = StopSignal()
+    stop.install()
+    egress = EgressRules.for_development() if dev is not None else None
+    async with open_services(settings, egress=egress) as services:
+        return await _Node(settings, services, stop, dev).run()
+
+
+class _Node:
+    """One running scheduler process."""
+
+    def __init__(self, settings: Settings, services: Services, stop: StopSignal, dev: DevMode | None) -> None:
+        self._settings = settings
+        self._services = services
+        self._stop = stop
+        self._dev = dev
+        self._metrics = Metrics()
+        self._name = process_name()
+        self._supervisor = Supervisor(on_failure=stop.trigger)
+
+    async def run(self) -> int:
+        """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
+        services, settings = self._services, self._settings
+        await services.secrets.ensure_default(DEFAULT_NAMESPACE)
+        worker, sender = self._local_worker()
+        dispatcher = dispatcher_loop(
+            services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
+        )
+        self._supervisor.start([dispatcher, *worker.loops, *self._maintenance()])
+        server = ApiServer(self._api(), settings.host, settings.port)
+        try:
+            url = await server.start()
+            log.info("listening", url=url, data=settings.data, tzdata=TZDATA_VERSION)
+            if self._dev is not None and self._dev.on_ready is not None:
+                self._dev.on_ready(url)
+            await self._stop.wait()
+            dispatcher.stop()
+            services.handoff.close()
+            drained = await worker.drain(settings.drain_s)
+        finally:
+            await server.stop()
+            await sender.close()
+            await self._supervisor.stop()
+            with contextlib.suppress(OnbeatError):
+                await services.store.nodes.leave(self._name)
+        return EXIT_OK if drained else EXIT_GAVE_BACK
+
+    def _local_worker(self) -> tuple[Worker, Sender]:
+        services, settings = self._services, self._settings
+        worker = Worker(
+            services.leasing_for(self._name),
+            clock=services.clock,
+            metrics=self._metrics,
+            capacity=settings.workers,
+            heartbeat_s=settings.heartbeat_s,
+            on_end=self._report_fire if self._dev is not None and self._dev.on_fire is not None else None,
+        )
+        sender = Sender(rules=services.egress, clock=services.clock, ask_permit=worker.ask_permit)
+        worker.attach(sender)
+        services.running.listen(worker.cancel)
+        return worker, sender
+
+    def _maintenance(self) -> list[Loop]:
+        services = self._services
+        detail = msgspec.json.encode(
+            {"version": version("onbeat"), "pid": os.getpid(), "workers": self._settings.workers}
+        )
+        return [
+            reaper_loop(services.reap),
+            retention_loop(services.retain),
+            heartbeat_loop(services.store, clock=services.clock, name=self._name, kind="node", detail=detail.decode()),
+        ]
+
+    def _api(self) -> ApiContext:
+        services = self._services
+        return ApiContext(
+            jobs=services.jobs,
+            runs=services.runs,
+            leasing_for=services.leasing_for,
+            keys=None if self._dev is not None else services.keys,
+            secrets=services.secrets,
+            idempotency=services.idempotency,
+            clock=services.clock,
+            counts=services.store.counts,
+            failing_loops=lambda: self._supervisor.failing,
+            is_stopping=lambda: self._stop.is_set,
+            metrics=self._metrics,
+            allowed_hosts=self._settings.allowed_hosts,
+            version=version("onbeat"),
+        )
+
+    def _report_fire(self, assignment: Assignment, outcome: Outcome) -> None:
+        if self._dev is None or self._dev.on_fire is None:
+            return
+        self._dev.on_fire(
+            FireSeen(
+                job_id=format_job_id(assignment.key.job_id),
+                job_name=assignment.job_name,
+                run_id=format_run_id(assignment.key),
+                trigger=assignment.trigger.value,
+                attempt=assignment.attempt,
+                scheduled_at=assignment.key.scheduled_at,
+                started_at=outcome.started_at,
+                duration_us=outcome.duration_us,
+                outcome=outcome.kind.value,
+                status=outcome.status,
+                error=outcome.error,
+            )
+        )

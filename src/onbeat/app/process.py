@@ -1,0 +1,15 @@
+"""What a process calls itself, and how it says goodbye."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+EXIT_OK = 0
+EXIT_GAVE_BACK = 75
+"""The stop's limit passed with runs in flight; they were given back and start again elsewhere (EX_TEMPFAIL)."""
+
+
+def process_name() -> str:
+    """Host, process and a few random letters: unique among all nodes and workers, readable at night."""
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -1,0 +1,51 @@
+"""A worker process on another machine: claims over HTTP, delivers, reports."""
+
+from __future__ import annotations
+
+import structlog
+
+from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
+from onbeat.app.services import egress_rules
+from onbeat.client.link import HttpLink
+from onbeat.clock import DatabaseClock
+from onbeat.config import Settings
+from onbeat.delivery.sender import Sender
+from onbeat.loops.maintenance import clock_loop
+from onbeat.loops.supervisor import StopSignal, Supervisor
+from onbeat.loops.worker import Worker
+from onbeat.telemetry import Metrics
+
+log = structlog.get_logger(__name__)
+
+REMOTE_CLAIM_WAIT_S = 20.0
+"""How long a remote claim waits at the server: shorter than what proxies cut off."""
+
+
+async def run_worker(
+    *, server: str, key: str | None, name: str | None, queue: str | None, concurrency: int, settings: Settings
+) -> int:
+    """A worker process on another machine: claims over HTTP, delivers, reports. Answer: the exit code."""
+    stop = StopSignal()
+    stop.install()
+    async with HttpLink(server, key=key, worker=name or process_name()) as link:
+        clock = await DatabaseClock.start(link.read_clock)
+        worker = Worker(
+            link,
+            clock=clock,
+            metrics=Metrics(),
+            capacity=concurrency,
+            heartbeat_s=settings.heartbeat_s,
+            queue=queue,
+            claim_wait_s=REMOTE_CLAIM_WAIT_S,
+        )
+        sender = Sender(rules=egress_rules(settings), clock=clock, ask_permit=worker.ask_permit)
+        worker.attach(sender)
+        supervisor = Supervisor(on_failure=stop.trigger)
+        supervisor.start([*worker.loops, clock_loop(clock)])
+        log.info("worker_started", server=server, concurrency=concurrency)
+        await stop.wait()
+        link.stop_claiming()
+        drained = await worker.drain(settings.drain_s)
+        await sender.close()
+        await supervisor.stop()
+    return EXIT_OK if drained else EXIT_GAVE_BACK

@@ -1,0 +1,142 @@
+"""Builds every service over one open store. Owns which object is shared with which."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from onbeat.clock import DatabaseClock
+from onbeat.config import Settings
+from onbeat.domain.egress import EgressRules
+from onbeat.services.api_keys import ApiKeys
+from onbeat.services.definitions import DefinitionCache
+from onbeat.services.dispatch import Dispatch
+from onbeat.services.handoff import Handoff
+from onbeat.services.idempotency import Idempotency
+from onbeat.services.jobs import Jobs
+from onbeat.services.leasing import Leasing
+from onbeat.services.reap import Reap
+from onbeat.services.retain import Retain
+from onbeat.services.running import RunningHere
+from onbeat.services.runs import Runs
+from onbeat.services.secret_box import SecretBox, load_or_create_master_key, parse_master_key
+from onbeat.services.signing_secrets import SigningSecrets
+from onbeat.services.wake import Wake
+from onbeat.store.contract import Store
+from onbeat.store.open import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services over one open store."""
+
+    store: Store
+    clock: DatabaseClock
+    handoff: Handoff
+    dispatch: Dispatch
+    dispatch_wake: Wake
+    running: RunningHere
+    definitions: DefinitionCache
+    jobs: Jobs
+    runs: Runs
+    reap: Reap
+    retain: Retain
+    keys: ApiKeys
+    secrets: SigningSecrets
+    idempotency: Idempotency
+    egress: EgressRules
+    jitter: random.Random
+    lease_s: float
+
+    def leasing_for(self, worker: str) -> Leasing:
+        """The five calls of a worker of that name."""
+        return Leasing(
+            worker,
+            store=self.store,
+            clock=self.clock,
+            handoff=self.handoff,
+            definitions=self.definitions,
+            secrets=self.secrets,
+            lease_s=self.lease_s,
+            jitter=self.jitter,
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_services(settings: Settings, *, egress: EgressRules | None = None) -> AsyncIterator[Services]:
+    """Open the data file and build every service over it. Raises DataFileInUse, SchemaTooNew, ConfigError."""
+    store = await open_store(settings.data)
+    try:
+        clock = await DatabaseClock.start(store.read_clock)
+        yield _build_services(settings, store, clock, egress or egress_rules(settings))
+    finally:
+        await store.close()
+
+
+def egress_rules(settings: Settings) -> EgressRules:
+    """What webhooks may reach, as configured."""
+    own: frozenset[tuple[str, int]] = frozenset()
+    if settings.public_url is not None:
+        parts = urlsplit(settings.public_url)
+        if parts.hostname is not None:
+            own = frozenset({(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))})
+    return EgressRules(
+        allow_networks=tuple(ipaddress.ip_network(network) for network in settings.allow_networks),
+        allow_hosts=frozenset(settings.allow_hosts),
+        allow_http=settings.allow_http,
+        ports=frozenset(settings.allow_ports) or None,
+        nat64=settings.nat64,
+        own=own,
+    )
+
+
+def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egress: EgressRules) -> Services:
+    box = SecretBox(_master_key(settings))
+    handoff, definitions, running, dispatch_wake = Handoff(), DefinitionCache(), RunningHere(), Wake()
+    jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
+    secrets = SigningSecrets(store=store, clock=clock, box=box)
+    dispatch = Dispatch(
+        store=store,
+        clock=clock,
+        handoff=handoff,
+        definitions=definitions,
+        running=running,
+        lease_s=settings.lease_s,
+    )
+    return Services(
+        store=store,
+        clock=clock,
+        handoff=handoff,
+        dispatch=dispatch,
+        dispatch_wake=dispatch_wake,
+        running=running,
+        definitions=definitions,
+        jobs=Jobs(
+            store=store,
+            clock=clock,
+            dispatch=dispatch,
+            dispatch_wake=dispatch_wake,
+            secrets=secrets,
+            egress=egress,
+        ),
+        runs=Runs(store=store, clock=clock, handoff=handoff, running=running),
+        reap=Reap(store=store, clock=clock, handoff=handoff, definitions=definitions, jitter=jitter),
+        retain=Retain(store=store, clock=clock, keep_s=round(settings.keep_days * 86_400)),
+        keys=ApiKeys(store=store, clock=clock),
+        secrets=secrets,
+        idempotency=Idempotency(store=store, clock=clock),
+        egress=egress,
+        jitter=jitter,
+        lease_s=settings.lease_s,
+    )
+
+
+def _master_key(settings: Settings) -> bytes:
+    if settings.master_key is not None:
+        return parse_master_key(settings.master_key)
+    return load_or_create_master_key(Path(settings.data.removeprefix("sqlite:///") + ".key"))

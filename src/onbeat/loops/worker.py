@@ -1,0 +1,247 @@
+"""Takes attempts, delivers them, reports how they ended. Talks to the scheduler through a WorkerLink only, so it is
+the same worker in the scheduler's process and on another machine.
+
+Three loops that never wait for each other: claim, report, heartbeat. What the worker holds is in `_held`, and a run
+leaves it when the scheduler has answered its finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from onbeat.clock import Clock
+from onbeat.delivery.request import Delivery
+from onbeat.delivery.sender import Sender
+from onbeat.delivery.signing import parse_secret
+from onbeat.domain.errors import DefinitionError, OnbeatError
+from onbeat.domain.ids import RunKey, format_run_id
+from onbeat.domain.model import SECOND_US, WebhookTarget
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.loops.loop import Loop
+from onbeat.services.assignment import Assignment, WorkerLink
+from onbeat.services.wake import Wake
+from onbeat.store.values import Finish, Finished, FinishResult, LeaseStatus
+from onbeat.telemetry import Metrics
+
+log = structlog.get_logger(__name__)
+
+REPORT_BATCH = 500
+REPORT_WITHIN_S = 0.01
+"""Ends of attempts are reported together: at most this much later, at most that many at once."""
+
+REPORT_LIMIT_S = 5.0
+"""How long a stop waits for the last reports to be taken."""
+
+LOCAL_CLAIM_WAIT_S = 0.25
+"""A claim inside the process returns this often, so that a stop never waits for it."""
+
+
+@dataclass(slots=True)
+class _Held:
+    assignment: Assignment
+    delivery: Delivery | None  # None: refused before anything was sent
+    given_back: bool = False
+
+
+class Worker:
+    """Up to `capacity` attempts at once."""
+
+    def __init__(
+        self,
+        link: WorkerLink,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        capacity: int,
+        heartbeat_s: float,
+        queue: str | None = None,
+        claim_wait_s: float = LOCAL_CLAIM_WAIT_S,
+        on_end: Callable[[Assignment, Outcome], None] | None = None,
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._metrics = metrics
+        self._capacity = capacity
+        self._heartbeat_s = heartbeat_s
+        self._queue = queue
+        self._claim_wait_s = claim_wait_s
+        self._on_end = on_end
+        self._held: dict[bytes, _Held] = {}
+        self._by_key: dict[RunKey, bytes] = {}
+        self._ended: list[Finish] = []
+        self._report_wake = Wake()
+        self._room = Wake()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._sender: Sender | None = None
+        self._claiming = Loop("worker-claim", self._claim_step, wake=self._room)
+        self._reporting = Loop("worker-report", self._report_step, wake=self._report_wake)
+        self._beating = Loop("worker-heartbeat", self._beat_step)
+
+    def attach(self, sender: Sender) -> None:
+        """The sender asks this worker for permits, so it is made after it."""
+        self._sender = sender
+
+    @property
+    def loops(self) -> tuple[Loop, Loop, Loop]:
+        """To be started together."""
+        return (self._claiming, self._reporting, self._beating)
+
+    @property
+    def held(self) -> int:
+        """How many attempts are in this worker's hands."""
+        return len(self._held)
+
+    def cancel(self, key: RunKey) -> None:
+        """A person cancelled that run: stop its attempt here, now."""
+        token = self._by_key.get(key)
+        held = self._held.get(token) if token is not None else None
+        if held is not None and held.delivery is not None and self._sender is not None:
+            self._sender.cancel(held.delivery)
+
+    async def ask_permit(self, delivery: Delivery) -> bool:
+        """For the sender: may this attempt begin although its grant is older than 2 s?"""
+        (status,) = await self._link.permit([(delivery.key, delivery.token)])
+        return status == LeaseStatus.LIVE
+
+    async def drain(self, limit_s: float) -> bool:
+        """Stop claiming, let what runs end for up to `limit_s`, give the rest back. True: everything ended."""
+        self._claiming.stop()
+        if await self._becomes_idle(limit_s):
+            return True
+        await self._give_back()
+        await self._becomes_idle(REPORT_LIMIT_S)
+        return False
+
+    async def _becomes_idle(self, limit_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        return self._idle.is_set()
+
+    async def _give_back(self) -> None:
+        """Interrupt what is still under way; its lease is given back and the attempt does not count."""
+        ended = {item.token for item in self._ended}
+        interrupted = {token: held for token, held in self._held.items() if token not in ended}
+        for held in interrupted.values():
+            held.given_back = True
+            if held.delivery is not None and self._sender is not None:
+                self._sender.cancel(held.delivery)
+        try:
+            released = await self._link.release([(held.assignment.key, token) for token, held in interrupted.items()])
+            log.warning("leases_given_back", count=released)
+        except OnbeatError as error:  # the scheduler does not answer: the leases end by themselves
+            log.warning("leases_left_to_expire", count=len(interrupted), error=error.detail)
+        for token in interrupted:
+            self._let_go(token)
+
+    async def _claim_step(self) -> float:
+        free = self._capacity - len(self._held)
+        if free <= 0:
+            return self._heartbeat_s  # woken as soon as there is room
+        assignments = await self._link.claim(queue=self._queue, limit=free, wait_s=self._claim_wait_s)
+        if assignments:
+            self._start(assignments)
+        return 0.0
+
+    def _start(self, assignments: list[Assignment]) -> None:
+        deliveries: list[Delivery] = []
+        now, boottime = self._clock.now(), self._clock.boottime()
+        for assignment in assignments:
+            self._idle.clear()
+            held = _Held(assignment, None)
+            self._held[assignment.token] = held
+            self._by_key[assignment.key] = assignment.token
+            try:
+                held.delivery = self._delivery(assignment, now=now, boottime=boottime)
+            except DefinitionError as error:
+                self._end(assignment, Outcome(OutcomeKind.UNSENDABLE, now, 0, error=error.detail))
+                continue
+            deliveries.append(held.delivery)
+            self._metrics.start_lag.observe(max(now - assignment.key.scheduled_at, 0) / SECOND_US)
+        self._metrics.running.set(len(self._held))
+        if deliveries and self._sender is not None:
+            self._sender.send(deliveries, self._on_outcome)
+
+    def _delivery(self, assignment: Assignment, *, now: int, boottime: float) -> Delivery:
+        target = assignment.definition.target
+        if not isinstance(target, WebhookTarget):
+            raise DefinitionError("target_invalid", "this worker delivers webhooks; the run belongs to a queue")
+        if not assignment.secrets:
+            raise DefinitionError("secret_missing", f"there is no signing secret named {target.secret!r}")
+        deadline_at = assignment.deadline_at
+        return Delivery(
+            key=assignment.key,
+            token=assignment.token,
+            attempt=assignment.attempt,
+            trigger=assignment.trigger,
+            job_version=assignment.job_version,
+            job_key=assignment.job_key,
+            job_name=assignment.job_name,
+            target=target,
+            keys=tuple(parse_secret(secret) for secret in assignment.secrets),
+            timeout_s=assignment.definition.timeout_s,
+            granted=assignment.granted_boottime,
+            payload=assignment.payload,
+            deadline=None if deadline_at is None else boottime + (deadline_at - now) / SECOND_US,
+        )
+
+    def _on_outcome(self, delivery: Delivery, outcome: Outcome) -> None:
+        held = self._held.get(delivery.token)
+        if held is not None and not held.given_back:
+            self._end(held.assignment, outcome)
+
+    def _end(self, assignment: Assignment, outcome: Outcome) -> None:
+        self._metrics.attempts.labels(outcome=outcome.kind.value).inc()
+        self._metrics.attempt_duration.observe(outcome.duration_us / SECOND_US)
+        if self._on_end is not None:
+            self._on_end(assignment, outcome)
+        self._ended.append(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
+        self._report_wake.set()
+
+    async def _report_step(self) -> float:
+        """Report one batch. What could not be reported stays in the list and is tried again by the loop."""
+        if not self._ended:
+            return self._heartbeat_s
+        if len(self._ended) < REPORT_BATCH:
+            await asyncio.sleep(REPORT_WITHIN_S)
+        batch = self._ended[:REPORT_BATCH]
+        answers = await self._link.finish(batch)
+        del self._ended[: len(batch)]
+        for item, answer in zip(batch, answers, strict=True):
+            self._note(answer)
+            self._let_go(item.token)
+        self._room.set()
+        return 0.0
+
+    def _note(self, answer: Finished) -> None:
+        if answer.result in (FinishResult.LEASE_LOST, FinishResult.RUN_TERMINAL):
+            self._metrics.fence_rejections.inc()
+
+    def _let_go(self, token: bytes) -> None:
+        held = self._held.pop(token, None)
+        if held is not None and self._by_key.get(held.assignment.key) == token:
+            del self._by_key[held.assignment.key]
+        self._metrics.running.set(len(self._held))
+        if not self._held:
+            self._idle.set()
+
+    async def _beat_step(self) -> float:
+        """Extend every lease; learn what was cancelled or lost meanwhile."""
+        tokens = list(self._held)
+        if not tokens:
+            return self._heartbeat_s
+        statuses = await self._link.extend([(self._held[token].assignment.key, token) for token in tokens])
+        for token, status in zip(tokens, statuses, strict=True):
+            held = self._held.get(token)
+            if held is None or held.delivery is None or self._sender is None:
+                continue
+            if status != LeaseStatus.LIVE:
+                log.warning("attempt_stopped", run_id=format_run_id(held.assignment.key), reason=status)
+                self._sender.cancel(held.delivery)
+        return self._heartbeat_s
