@@ -25,13 +25,14 @@ def new_token() -> bytes:
 class Parked:
     """A claim that waits. `runs` is resolved once, with what was handed over."""
 
-    __slots__ = ("capacity", "queue", "reserved", "runs", "worker")
+    __slots__ = ("capacity", "queue", "reserved", "runs", "woken", "worker")
 
     def __init__(self, worker: str, queue: str | None, capacity: int) -> None:
         self.worker = worker
         self.queue = queue
         self.capacity = capacity
         self.reserved = False
+        self.woken = False  # while reserved: looks for itself as soon as the transaction is over
         self.runs: asyncio.Future[list[LeasedRun]] = asyncio.get_running_loop().create_future()
 
 
@@ -65,9 +66,7 @@ class Handoff:
     def close(self) -> None:
         """The process stops: whoever waits goes home, and no claim is answered with work any more."""
         self.closed = True
-        for claim in [parked for parked in self._parked if not parked.reserved]:
-            self._parked.remove(claim)
-            claim.runs.set_result([])
+        self._send_home(self._parked)
 
     def park(self, worker: str, *, queue: str | None, capacity: int) -> Parked:
         """Wait in line for runs of `queue`."""
@@ -84,9 +83,7 @@ class Handoff:
 
     def wake(self, queue: str | None) -> None:
         """Runs of `queue` became claimable: everybody who waits for them looks for himself."""
-        for claim in [parked for parked in self._parked if parked.queue == queue and not parked.reserved]:
-            self._parked.remove(claim)
-            claim.runs.set_result([])
+        self._send_home([claim for claim in self._parked if claim.queue == queue])
 
     def reserve(self, *, until: int) -> Reservation:
         """Set aside everything that waits now. `until` is the lease's end for runs handed over."""
@@ -107,11 +104,20 @@ class Handoff:
         for claim in reservation.claims:
             claim.reserved = False
             batch = batches.get(id(claim))
-            if batch is None:
-                continue
-            if claim.runs.done():
+            if batch is not None and claim.runs.done():
                 orphans.extend(batch)
-                continue
-            self._parked.remove(claim)
-            claim.runs.set_result(batch)
+            elif batch is not None:
+                self._parked.remove(claim)
+                claim.runs.set_result(batch)
+            elif claim.woken:
+                self._send_home([claim])
         return orphans
+
+    def _send_home(self, claims: Sequence[Parked]) -> None:
+        """Answer these claims with nothing; those that a transaction has reserved hear it when it is over."""
+        for claim in list(claims):
+            if claim.reserved:
+                claim.woken = True
+            elif claim in self._parked:
+                self._parked.remove(claim)
+                claim.runs.set_result([])

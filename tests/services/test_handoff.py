@@ -1,0 +1,88 @@
+"""Hand-off: what is reserved is used once or goes back, and nothing is handed to somebody who left."""
+
+from __future__ import annotations
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import Trigger
+from onbeat.services.handoff import Handoff
+from onbeat.store.values import Lease, LeasedRun
+
+
+def leased(lease: Lease, number: int = 0) -> LeasedRun:
+    return LeasedRun(
+        key=RunKey(1, number),
+        token=lease.token,
+        attempt=1,
+        trigger=Trigger.SCHEDULE,
+        job_version=1,
+        namespace="default",
+        job_name="job",
+        job_key=None,
+        definition="{}",
+        payload=None,
+        queue=None,
+        lease_until=lease.until,
+        granted_at=0,
+        deadline_at=None,
+        late_after=0,
+    )
+
+
+async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:
+    handoff = Handoff()
+    first = handoff.park("a", queue=None, capacity=1)
+    second = handoff.park("b", queue=None, capacity=5)
+    reservation = handoff.reserve(until=99)
+    leases = [reservation.take(None) for _ in range(3)]
+    assert [lease.worker for lease in leases if lease] == ["a", "b", "b"]
+    runs = [leased(lease, number) for number, lease in enumerate(leases) if lease]
+    assert handoff.settle(reservation, runs) == []
+    assert first.runs.result() == runs[:1]
+    assert second.runs.result() == runs[1:]
+
+
+async def test_capacity_is_never_exceeded_and_queues_are_kept_apart() -> None:
+    handoff = Handoff()
+    handoff.park("a", queue="mail", capacity=2)
+    reservation = handoff.reserve(until=99)
+    assert reservation.take(None) is None
+    assert [reservation.take("mail") is not None for _ in range(3)] == [True, True, False]
+
+
+async def test_what_was_not_used_can_be_reserved_again() -> None:
+    handoff = Handoff()
+    handoff.park("a", queue=None, capacity=1)
+    unused = handoff.reserve(until=99)
+    assert handoff.reserve(until=99).take(None) is None  # set aside for the first transaction
+    handoff.settle(unused, [])
+    assert handoff.reserve(until=99).take(None) is not None
+
+
+async def test_runs_for_a_claim_that_left_meanwhile_come_back() -> None:
+    handoff = Handoff()
+    claim = handoff.park("a", queue=None, capacity=1)
+    reservation = handoff.reserve(until=99)
+    lease = reservation.take(None)
+    assert lease is not None
+    handoff.leave(claim)
+    run = leased(lease)
+    assert handoff.settle(reservation, [run]) == [run]
+
+
+async def test_a_wake_up_during_a_transaction_reaches_the_reserved_claim_after_it() -> None:
+    handoff = Handoff()
+    reserved = handoff.park("a", queue=None, capacity=1)
+    reservation = handoff.reserve(until=99)
+    other = handoff.park("b", queue=None, capacity=1)
+    handoff.wake(None)
+    assert other.runs.result() == []
+    assert not reserved.runs.done()
+    handoff.settle(reservation, [])
+    assert reserved.runs.result() == []
+
+
+async def test_a_closed_handoff_sends_everybody_home() -> None:
+    handoff = Handoff()
+    claim = handoff.park("a", queue=None, capacity=1)
+    handoff.close()
+    assert claim.runs.result() == []
