@@ -81,11 +81,11 @@ def parse_cron(text: str, *, job_id: int | None) -> CronExpression:
     has_seconds = len(texts) == len(_KINDS)
     if not has_seconds:
         texts = ["0", *texts]
-    fields = [
+    second, minute, hour, day, month, weekday = (
         parse_field(kind, part, job_id=job_id if has_spread(part) else None)
         for kind, part in zip(_KINDS, texts, strict=True)
-    ]
-    expression = CronExpression(*fields, has_seconds=has_seconds, macro=macro)
+    )
+    expression = CronExpression(second, minute, hour, day, month, weekday, has_seconds, macro)
     if not expression.days.can_match:
         raise DefinitionError(
             "never_fires",

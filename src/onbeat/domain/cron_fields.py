@@ -40,8 +40,10 @@ MINUTE: Final = FieldKind("minute", 0, 59)
 HOUR: Final = FieldKind("hour", 0, 23, wraps=True)
 # H stays within 28 so that it comes every month.
 DAY: Final = FieldKind("day-of-month", 1, 31, wraps=True, spread_high=28)
-MONTH: Final = FieldKind("month", 1, 12, tuple("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()), wraps=True)
-WEEKDAY: Final = FieldKind("day-of-week", 0, 7, tuple("SUN MON TUE WED THU FRI SAT".split()), wraps=True, spread_high=6)
+_MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MONTH: Final = FieldKind("month", 1, 12, _MONTH_NAMES, wraps=True)
+WEEKDAY: Final = FieldKind("day-of-week", 0, 7, _WEEKDAY_NAMES, wraps=True, spread_high=6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""Intervals and one shots as plans: instants that need no calendar. Times are whole seconds UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Final
+
+from onbeat.domain.offsets import DAY_S, LAST_SECOND
+
+
+class IntervalGrid:
+    """`anchor + k * every` for k >= 0: elapsed time, so that no change of a clock and no restart moves it."""
+
+    __slots__ = ("anchor", "every", "repeats_daily")
+
+    def __init__(self, *, anchor: int, every: int) -> None:
+        self.anchor = anchor
+        self.every = every
+        self.repeats_daily = DAY_S % every == 0
+
+    def first_from(self, second: int) -> int | None:
+        """The first instant `>= second`. None: it lies past year 9999."""
+        steps = max(0, -(-(second - self.anchor) // self.every))
+        instant = self.anchor + steps * self.every
+        return instant if instant <= LAST_SECOND else None
+
+    def last_until(self, second: int) -> int | None:
+        """The last instant `<= second`, or None."""
+        if second < self.anchor:
+            return None
+        return second - (second - self.anchor) % self.every
+
+    def count(self, first: int, last: int) -> int:
+        """How many instants there are in `first..last`."""
+        low, high = self.first_from(first), self.last_until(min(last, LAST_SECOND))
+        return 0 if low is None or high is None or high < low else (high - low) // self.every + 1
+
+    def day_key(self, day: int) -> Hashable:
+        """UTC days with equal keys have equal bitmaps. None: the day is empty."""
+        first = self.first_from(day * DAY_S)
+        return None if first is None or first >= (day + 1) * DAY_S else first - day * DAY_S
+
+    def day_bits(self, day: int) -> int:
+        """The bitmap of a UTC day."""
+        first = self.first_from(day * DAY_S)
+        if first is None or first >= (day + 1) * DAY_S:
+            return 0
+        shift = first - day * DAY_S
+        return (_every_bits(self.every) << shift) & ((1 << DAY_S) - 1)
+
+
+class OneShot:
+    """A single instant."""
+
+    repeats_daily: Final = True
+
+    __slots__ = ("at",)
+
+    def __init__(self, *, at: int) -> None:
+        self.at = at
+
+    def first_from(self, second: int) -> int | None:
+        """The instant, if it is `>= second`."""
+        return self.at if second <= self.at else None
+
+    def day_key(self, day: int) -> Hashable:
+        """UTC days with equal keys have equal bitmaps. None: the day is empty."""
+        return self.at % DAY_S if self.at // DAY_S == day else None
+
+    def day_bits(self, day: int) -> int:
+        """The bitmap of a UTC day."""
+        return 1 << self.at % DAY_S if self.at // DAY_S == day else 0
+
+
+@lru_cache(maxsize=64)
+def _every_bits(every: int) -> int:
+    """Bits 0, every, 2 * every … of a day, doubled up rather than set one by one."""
+    bits, covered = 1, every
+    while covered < DAY_S:
+        bits |= bits << covered
+        covered *= 2
+    return bits & ((1 << DAY_S) - 1)

@@ -1,0 +1,240 @@
+"""The timetable: all planned instants of a job, the union of its schedules, each instant once.
+
+Instants are counted and cut off without walking them, so that a job that slept for years wakes at once: per UTC
+day, each schedule gives a bitmap of 86,400 bits. Days that look alike share a key, and with it the count.
+Moments at this module's surface are µs UTC; ranges are `(after, until]`. Everything behind it is whole seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+
+from onbeat.domain.cron import depends_on_job, parse_cron
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.grid import IntervalGrid, OneShot
+from onbeat.domain.model import MAX_SCHEDULES, SECOND_US, AtSchedule, CronSchedule, EverySchedule, Schedule
+from onbeat.domain.offsets import DAY_S, LAST_SECOND
+from onbeat.domain.walk import CronWalk
+from onbeat.domain.zones import zone
+
+MIN_EVERY_S: Final = 1
+MAX_EVERY_S: Final = 10 * 366 * DAY_S
+"""Ten years. A longer interval is a slip of the pen."""
+
+_KEPT_BITMAPS = 512  # of 11 kB each, while one call counts
+
+
+class Plan(Protocol):
+    """The instants of one schedule."""
+
+    @property
+    def repeats_daily(self) -> bool:
+        """True where many days share a key, so that their bitmaps are worth keeping for a while."""
+        ...
+
+    def first_from(self, second: int) -> int | None:
+        """The first instant `>= second`. None: nothing is left up to the end of year 9999."""
+        ...
+
+    def day_key(self, day: int) -> Hashable:
+        """UTC days with equal keys have equal bitmaps. None: the day is empty."""
+        ...
+
+    def day_bits(self, day: int) -> int:
+        """The bitmap of a UTC day: bit k is its second k."""
+        ...
+
+
+class Timetable:
+    """The planned instants of one job. Immutable but for the memory of its last answer."""
+
+    __slots__ = ("_last_answer", "plans")
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self.plans = tuple(plans)
+        # (after, answer) in whole seconds. Nothing lies between the two, so it also answers every moment between
+        # them; jobs that share a timetable and are due together ask for the same one. Replaced as one, for threads.
+        self._last_answer: tuple[int, int] = (0, 0)
+
+    def next_after(self, instant: int) -> int | None:
+        """The first planned instant strictly later than `instant`. None: nothing is left."""
+        second = max(instant // SECOND_US, -1) + 1
+        known_from, known = self._last_answer
+        if known_from <= second <= known:
+            return known * SECOND_US
+        found = [first for plan in self.plans if (first := plan.first_from(second)) is not None]
+        if not found:
+            return None
+        answer = min(found)
+        self._last_answer = (second, answer)
+        return answer * SECOND_US
+
+    def count(self, after: int, until: int) -> int:
+        """How many planned instants lie in `(after, until]`."""
+        first, last = _seconds_in(after, until)
+        plan = self.plans[0]
+        if len(self.plans) == 1 and isinstance(plan, IntervalGrid):
+            return plan.count(first, last)
+        steady = [plan for plan in self.plans if plan.repeats_daily]
+        wandering = [plan for plan in self.plans if not plan.repeats_daily]
+        total = 0
+        kept: dict[Hashable, int] = {}
+        for day in range(first // DAY_S, last // DAY_S + 1):
+            key = tuple([plan.day_key(day) for plan in steady])
+            bits = kept.get(key)
+            if bits is None:
+                if len(kept) >= _KEPT_BITMAPS:
+                    kept.clear()
+                bits = kept[key] = _union(steady, day)
+            if wandering:
+                bits |= _union(wandering, day)
+            if first > day * DAY_S or last < (day + 1) * DAY_S - 1:
+                bits = _cut(bits, day, first, last)
+            total += bits.bit_count()
+        return total
+
+    def newest(self, number: int, after: int, until: int) -> tuple[int, ...]:
+        """The newest `number` planned instants in `(after, until]`, oldest first."""
+        first, last = _seconds_in(after, until)
+        plan = self.plans[0]
+        if len(self.plans) == 1 and isinstance(plan, IntervalGrid):
+            return _newest_of_interval(plan, number, first, last)
+        found: list[int] = []
+        for day in range(last // DAY_S, first // DAY_S - 1, -1):
+            if len(found) >= number:
+                break
+            if all(plan.day_key(day) is None for plan in self.plans):
+                continue
+            # As text, the highest bit comes first, and finding the next "1" is a search in C.
+            text = bin(_cut(_union(self.plans, day), day, first, last))
+            place = text.find("1", 2)
+            while place >= 0 and len(found) < number:
+                found.append((day * DAY_S + len(text) - 1 - place) * SECOND_US)
+                place = text.find("1", place + 1)
+        return tuple(reversed(found))
+
+    def latest(self, after: int, until: int) -> int | None:
+        """The newest planned instant in `(after, until]`, if there is one."""
+        newest = self.newest(1, after, until)
+        return newest[0] if newest else None
+
+
+def compile_timetable(schedules: tuple[Schedule, ...], *, job_id: int | None) -> Timetable:
+    """The timetable of a job. `job_id` resolves H in cron expressions; None stands for a job without an id yet.
+
+    Cached, and shared by all jobs with equal schedules unless one holds an H. Raises DefinitionError as
+    `check_schedules` does, so that a stored definition which an older version accepted parks its own job only.
+    """
+    spreads = any(
+        isinstance(schedule, CronSchedule)
+        and isinstance(schedule.expression, str)
+        and depends_on_job(schedule.expression)
+        for schedule in schedules
+    )
+    return _compile(schedules, job_id if spreads else None)
+
+
+def check_schedules(schedules: tuple[Schedule, ...], *, job_id: int | None, now: int) -> None:
+    """Refuse schedules that cannot be honoured. Raises DefinitionError naming the field, such as `schedules[2].cron`.
+
+    Codes: `cron_invalid`, `timezone_unknown`, `interval_invalid`, `schedule_invalid` (their number, a duplicate, a
+    moment out of range) and `never_fires`. Whether an `at` in the past is welcome is the caller's to decide.
+    """
+    timetable = compile_timetable(schedules, job_id=job_id)
+    for index, schedule in enumerate(schedules):
+        if schedule in schedules[:index]:
+            raise DefinitionError(
+                "schedule_invalid",
+                f"schedules[{index}] repeats schedules[{schedules.index(schedule)}]",
+                field=f"schedules[{index}]",
+                remedy="leave it out: instants that several schedules share fire once",
+            )
+        if not isinstance(schedule, AtSchedule) and timetable.plans[index].first_from(now // SECOND_US + 1) is None:
+            raise DefinitionError(
+                "never_fires",
+                "the schedule has no instant left before the end of year 9999",
+                field=f"schedules[{index}]",
+                remedy="give an earlier anchor",
+            )
+
+
+# Some kB each. Jobs of a crowd mostly share a few schedules; those with an H or an own anchor do not.
+@lru_cache(maxsize=8192)
+def _compile(schedules: tuple[Schedule, ...], job_id: int | None) -> Timetable:
+    if not 1 <= len(schedules) <= MAX_SCHEDULES:
+        raise DefinitionError(
+            "schedule_invalid",
+            f"a job has 1 to {MAX_SCHEDULES} schedules, not {len(schedules)}",
+            field="schedules",
+            remedy="give one" if not schedules else "spread them over several jobs",
+        )
+    return Timetable([_plan(schedule, index=index, job_id=job_id) for index, schedule in enumerate(schedules)])
+
+
+def _plan(schedule: Schedule, *, index: int, job_id: int | None) -> Plan:
+    try:
+        match schedule:
+            case CronSchedule():
+                zone(schedule.timezone)
+                return CronWalk(parse_cron(schedule.expression, job_id=job_id), timezone=schedule.timezone)
+            case EverySchedule():
+                return _interval(schedule)
+            case AtSchedule():
+                return OneShot(at=_planned_second(schedule.at, field="at"))
+    except DefinitionError as error:
+        raise DefinitionError(
+            error.reason_code, error.detail, field=f"schedules[{index}].{error.field}", remedy=error.remedy
+        ) from None
+
+
+def _interval(schedule: EverySchedule) -> IntervalGrid:
+    if not MIN_EVERY_S <= schedule.every_s <= MAX_EVERY_S:
+        raise DefinitionError(
+            "interval_invalid",
+            f"an interval of {schedule.every_s} s is not between 1 second and 10 years",
+            field="every",
+            remedy="use whole seconds, such as 90, or text such as '1h30m'",
+        )
+    return IntervalGrid(anchor=_planned_second(schedule.anchor_at, field="anchor"), every=schedule.every_s)
+
+
+def _planned_second(instant: int, *, field: str) -> int:
+    """The second that a moment plans: itself, or the next one, as planned instants are whole and never early."""
+    second = -(-instant // SECOND_US)
+    if instant < 0 or second > LAST_SECOND:
+        raise DefinitionError(
+            "schedule_invalid",
+            f"the moment {instant} µs lies outside the years 1970 to 9999",
+            field=field,
+            remedy="give a moment in them",
+        )
+    return second
+
+
+def _union(plans: Sequence[Plan], day: int) -> int:
+    bits = 0
+    for plan in plans:
+        bits |= plan.day_bits(day)
+    return bits
+
+
+def _seconds_in(after: int, until: int) -> tuple[int, int]:
+    """The first and the last whole second in `(after, until]`."""
+    return max(after // SECOND_US + 1, 0), min(until // SECOND_US, LAST_SECOND)
+
+
+def _cut(bits: int, day: int, first: int, last: int) -> int:
+    """A day's bitmap without the seconds outside `first..last`."""
+    low = max(first - day * DAY_S, 0)
+    high = min(last - day * DAY_S + 1, DAY_S)
+    return (bits & (1 << high) - 1) >> low << low if high > low else 0
+
+
+def _newest_of_interval(plan: IntervalGrid, number: int, first: int, last: int) -> tuple[int, ...]:
+    newest = plan.last_until(last)
+    count = min(number, plan.count(first, last))
+    if newest is None or count <= 0:
+        return ()
+    return tuple((newest - step * plan.every) * SECOND_US for step in range(count - 1, -1, -1))
