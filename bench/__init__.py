@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table with the machine and a limit measured in the same run."""

@@ -1,0 +1,1 @@
+"""What several test folders share: real peers and real processes."""

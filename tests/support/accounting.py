@@ -1,0 +1,67 @@
+"""Judges a data file after everything has stopped: is every planned instant there exactly once?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from onbeat.domain.ids import RunKey, format_run_id, parse_job_id
+from onbeat.domain.model import decode_definition
+from onbeat.domain.timetable import compile_timetable
+
+
+def recorded_instants(data: Path, job_id: str) -> list[int]:
+    """The planned instants of a job that have a record, one entry per record and instant, ascending."""
+    number = parse_job_id(job_id)
+    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        rows = list(
+            database.execute(
+                "select scheduled_at, coalesce(until, scheduled_at) from runs where job_id = ? and trigger <> 'manual'",
+                (number,),
+            )
+        )
+        ((definition,),) = database.execute("select definition from jobs where job_id = ?", (number,))
+    finally:
+        database.close()
+    timetable = compile_timetable(decode_definition(definition).schedules, job_id=number)
+    instants: list[int] = []
+    for first, last in rows:
+        instant: int | None = first
+        while instant is not None and instant <= last:
+            instants.append(instant)
+            instant = timetable.next_after(instant)
+    return sorted(instants)
+
+
+def planned_instants(data: Path, job_id: str) -> list[int]:
+    """The instants that must have a record: from the job's first one to its clock, exclusive."""
+    number = parse_job_id(job_id)
+    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        ((definition, created_at),) = database.execute(
+            "select definition, created_at from jobs where job_id = ?", (number,)
+        )
+        clocks = list(database.execute("select next_fire_at from clocks where job_id = ?", (number,)))
+    finally:
+        database.close()
+    timetable = compile_timetable(decode_definition(definition).schedules, job_id=number)
+    instants: list[int] = []
+    instant = timetable.next_after(created_at)
+    while instant is not None and (not clocks or instant < clocks[0][0]):
+        instants.append(instant)
+        instant = timetable.next_after(instant)
+    return instants
+
+
+def live_states(data: Path) -> list[tuple[str, str]]:
+    """`(run id, state)` of every run that has not ended."""
+    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return [
+            (format_run_id(RunKey(job_id, scheduled_at)), state)
+            for job_id, scheduled_at, state in database.execute("select job_id, scheduled_at, state from live_runs")
+        ]
+    finally:
+        database.close()

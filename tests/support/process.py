@@ -1,0 +1,79 @@
+"""Real scheduler processes: started, waited for, killed by their own id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx
+
+
+def free_port() -> int:
+    """A port on loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServerProcess:
+    """One process of ours."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self.log = log
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.returncode is None
+
+    async def wait_ready(self, *, timeout_s: float = 30.0) -> bool:
+        """Until it answers its health check. False: it died before."""
+        async with asyncio.timeout(timeout_s), httpx.AsyncClient() as http:
+            while self.is_running:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.get(f"{self.url}/healthz")).status_code == 200:
+                        return True
+                await asyncio.sleep(0.02)
+        return False
+
+    async def stop(self) -> int:
+        """SIGTERM; answer: the exit code."""
+        if self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+        return await self.wait_exit()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.is_running:
+            self.process.kill()
+        await self.wait_exit()
+
+    async def wait_exit(self, *, timeout_s: float = 30.0) -> int:
+        """The exit code; negative numbers are signals."""
+        async with asyncio.timeout(timeout_s):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    command: Callable[[int], list[str]], *, log: Path, port: int | None = None, env: dict[str, str] | None = None
+) -> AsyncIterator[ServerProcess]:
+    """Start `python <command(port)>` and make sure that it is gone at the end."""
+    chosen = port or free_port()
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command(chosen), stdout=output, stderr=output, env=os.environ | (env or {})
+        )
+    server = ServerProcess(process, f"http://127.0.0.1:{chosen}", log)
+    try:
+        yield server
+    finally:
+        await server.kill()
