@@ -25,14 +25,12 @@ def format_instant(instant_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=instant_us)).isoformat().replace("+00:00", "Z")
 
 
-def check_json(payload: str | None) -> bytes:
-    """The payload's bytes, `null` for None. Raises DefinitionError(`payload_invalid`) for text that is not JSON."""
-    if payload is None:
-        return b"null"
+def check_json(payload: str, *, field: str) -> bytes:
+    """The payload's bytes. Raises DefinitionError(`payload_invalid`) for text that is not JSON."""
     try:
         _ANY_JSON.decode(payload)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        raise DefinitionError("payload_invalid", "the payload is not JSON", field="target.payload") from None
+        raise DefinitionError("payload_invalid", "the payload is not JSON", field=field) from None
     return payload.encode("utf-8")
 
 

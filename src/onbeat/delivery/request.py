@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final
+from typing import Final, NamedTuple
 
 from onbeat.delivery.envelope import check_json, describe_job, format_instant, wrap
 from onbeat.delivery.signing import sign
@@ -22,6 +22,7 @@ from onbeat.domain.webhook import BODILESS_METHODS, check_text, check_webhook
 from onbeat.domain.webhook_url import WebhookUrl
 
 USER_AGENT: Final = f"onbeat/{version('onbeat')}"
+MAX_TIMEOUT_S: Final = 86_400
 _NO_ENVELOPE: Final = BODILESS_METHODS | {"DELETE"}  # these get a body only where the job brings one
 
 
@@ -44,11 +45,20 @@ class Delivery:
     deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
 
 
+class Origin(NamedTuple):
+    """What a connection is good for."""
+
+    scheme: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class RequestTemplate:
     """The parts of a request that every run of one job version shares."""
 
     url: WebhookUrl
+    origin: Origin
     method: str
     head: bytes  # request line and headers that do not change, up to the first that does
     job_id_text: str
@@ -68,22 +78,31 @@ def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
         body = b""
     return RequestTemplate(
         url=url,
+        origin=Origin(url.scheme, url.host, url.port),
         method=target.method,
         head=_fixed_head(target, url=url, has_content=body != b""),
         job_id_text=format_job_id(delivery.key.job_id),
         body=body,
         job=describe_job(delivery.key.job_id, job_key=delivery.job_key, job_name=delivery.job_name),
-        payload=check_json(target.payload),
+        payload=b"null" if target.payload is None else check_json(target.payload, field="target.payload"),
     )
 
 
-def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) -> bytes:
-    """The request's bytes, with timestamp and signature of `now` (µs UTC, by the database's clock).
-
-    Raises DefinitionError where the run's own payload or the lack of a signing key makes it unsendable.
-    """
+def check_delivery(delivery: Delivery) -> None:
+    """Raises DefinitionError where what belongs to this run alone cannot be sent: its payload, its time, its keys."""
     if not delivery.keys:
         raise DefinitionError("secret_missing", "there is no signing secret", field="target.secret")
+    if not 0 < delivery.timeout_s <= MAX_TIMEOUT_S:
+        raise DefinitionError(
+            "timeout_invalid", f"a timeout is more than 0 and at most {MAX_TIMEOUT_S} s", field="timeout_s"
+        )
+    if delivery.payload is not None:
+        check_text(delivery.payload, field="payload")
+        check_json(delivery.payload, field="payload")
+
+
+def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) -> bytes:
+    """The bytes of a checked delivery, with timestamp and signature of `now` (µs UTC, by the database's clock)."""
     scheduled_us = delivery.key.scheduled_at
     run_id = format_run_id(delivery.key)
     scheduled_at = format_instant(scheduled_us)
@@ -110,12 +129,8 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
 def _build_body(delivery: Delivery, template: RequestTemplate, *, run_id: str, scheduled_at: str) -> bytes:
     if template.body is not None:
         return template.body
-    payload = template.payload
-    if delivery.payload is not None:
-        check_text(delivery.payload, field="payload")
-        payload = check_json(delivery.payload)
     return wrap(
-        payload,
+        template.payload if delivery.payload is None else delivery.payload.encode("utf-8"),
         run_id=run_id,
         job=template.job,
         scheduled_at=scheduled_at,

@@ -1,0 +1,116 @@
+"""One connection, one exchange at a time: bytes out, a ResponseReader fed, its owner told how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import struct
+import termios
+from typing import Protocol, cast
+
+from onbeat.delivery.response import ResponseReader
+
+
+class ConnectionOwner(Protocol):
+    """Who is told."""
+
+    def exchange_ended(self, connection: Connection, reader: ResponseReader, *, unread: bool) -> None:
+        """The exchange is over. The reader says what came, perhaps nothing at all.
+
+        `unread`: it is certain that no byte of the request reached the receiver's host (see `_is_unread`).
+        """
+        ...
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The connection is gone; an exchange has been reported before."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """A keep-alive connection. Reads nothing that was not asked for: bytes between exchanges close it."""
+
+    def __init__(self, *, owner: ConnectionOwner, connected: socket.socket) -> None:
+        self.exchanges = 0
+        self.idle_since = 0.0
+        self._owner = owner
+        self._socket = connected
+        self._transport: asyncio.Transport | None = None
+        self._reader: ResponseReader | None = None
+        self._request_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """False as soon as either side has begun to close."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def exchange(self, request: bytes, *, method: str) -> None:
+        """Send a request. From here on the receiver may have seen it."""
+        assert self._transport is not None
+        assert self._reader is None
+        self._reader = ResponseReader(method=method)
+        self._request_bytes = len(request)
+        self.exchanges += 1
+        self._transport.write(request)
+
+    def abandon(self) -> ResponseReader | None:
+        """Close at once, without a word to the owner about the exchange. Answer: what has come of it."""
+        reader, self._reader = self._reader, None
+        if self._transport is not None:
+            self._transport.abort()
+        return reader
+
+    def close(self) -> None:
+        """Close an idle connection; over TLS, say goodbye."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        if reader is None:
+            self.abandon()
+        elif reader.feed(data):
+            self._reader = None
+            if not reader.reusable:
+                self.abandon()
+            self._owner.exchange_ended(self, reader, unread=False)
+
+    def eof_received(self) -> None:
+        self._end_exchange(unread=self._is_unread())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end_exchange(unread=False)
+        self._transport = None
+        self._owner.connection_closed(self)
+
+    def _end_exchange(self, *, unread: bool) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.end()
+            self.abandon()
+            self._owner.exchange_ended(self, reader, unread=unread)
+
+    def _is_unread(self) -> bool:
+        """Is it certain that the peer had closed before our request reached its host?
+
+        A server closes idle connections when it likes, so a request can cross its FIN on the way. Sending it once more
+        is safe only if it was not read, and silence does not prove that: the server may have acted and died. But every
+        segment acknowledges what its sender's kernel had received by then. If the FIN has arrived and not one byte of
+        the request is acknowledged, the FIN left before the request came in, and a socket that is closed for reading
+        and writing gives nothing to its program any more. A reset proves nothing: it may overtake acknowledgements,
+        and a server that read half of a request sends one too. Asked of the kernel, in bytes: what it holds of this
+        connection that was never acknowledged, and what the transport has not handed to it.
+        """
+        if self._reader is None or self._reader.began or self._transport is None:
+            return False
+        try:
+            answer = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        except (OSError, ValueError):
+            return False  # a kernel that does not tell: then nothing is certain
+        unacknowledged = int(struct.unpack("i", answer)[0])
+        return unacknowledged + self._transport.get_write_buffer_size() >= self._request_bytes

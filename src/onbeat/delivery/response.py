@@ -1,0 +1,192 @@
+"""Reads one response from bytes, trusting the receiver with nothing. No I/O, no clock.
+
+Owns the rules of what counts. The status line decides alone, so it is read here and not by the parser: once a 2xx line
+has come, the receiver has acted, and nothing that follows (a bad chunk, two lengths, NULs, an early end) may turn that
+into a failure and a second delivery. `httptools` reads headers and body after it; what it refuses costs the connection,
+never the outcome. The body is never decoded. Limits bound what one attempt holds to about 100 KiB.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import httptools
+
+from onbeat.domain.outcome import Response
+
+MAX_HEAD_BYTES: Final = 16_384  # over all interim responses and the final one
+MAX_HEADER_LINES: Final = 100
+MAX_INTERIM: Final = 10
+MAX_BODY_READ: Final = 65_536
+MAX_BODY_KEPT: Final = 16_384
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
+_BEGINNING: Final = b"HTTP/1."
+
+
+class ResponseReader:
+    """Feed it what arrives until it says it has enough."""
+
+    __slots__ = (
+        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_kept", "_lead", "_method", "_parser",
+        "_read_left", "_surplus", "began", "finished", "headers", "problem", "reusable", "status", "truncated",
+    )  # fmt: skip
+
+    def __init__(self, *, method: str) -> None:
+        self.status: int | None = None  # the final one, 200..599 or 101
+        self.problem: str | None = None  # why this is no HTTP response
+        self.began = False  # at least one byte came
+        self.finished = False  # nothing more is needed
+        self.reusable = False  # there is no doubt where the response ended
+        self.truncated = False  # what is kept is not all that was sent
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._method = method
+        self._lead = b""
+        self._interim = 0
+        self._head_left = MAX_HEAD_BYTES
+        self._read_left = MAX_BODY_READ
+        self._kept = 0
+        self._body: list[bytes] = []
+        self._headers_over = False
+        self._complete = False
+        self._surplus = False
+        self._parser: httptools.HttpResponseParser | None = None
+
+    def feed(self, data: bytes) -> bool:
+        """Take bytes; True: nothing more is needed."""
+        if self.finished:
+            return True
+        self.began = True
+        if self._parser is None:
+            data = self._read_status_lines(self._lead + data if self._lead else data)
+        if self._parser is not None:
+            self._read_message(data, self._parser)
+        return self.finished
+
+    def end(self) -> None:
+        """No more bytes will come: the connection is gone or the time is over."""
+        if self.finished:
+            return
+        if self.status is None:
+            self.problem = "the answer ended before its status line"
+        elif not self._ends_with_connection():
+            self.truncated = True
+        self._finish()
+
+    def response(self) -> Response:
+        """What is kept of the answer."""
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers)
+        return Response(headers=headers, body=b"".join(self._body), truncated=self.truncated)
+
+    def find_header(self, name: bytes) -> str | None:
+        """The first value of a header; `name` in lower case."""
+        for given, value in self.headers:
+            if given.lower() == name:
+                return value.decode("latin-1")
+        return None
+
+    def _read_status_lines(self, data: bytes) -> bytes:
+        """Pass over interim responses; make the parser at the final status line. Answer: the bytes from there on."""
+        while True:
+            if not data.startswith(_BEGINNING[: len(data)]):
+                return self._refuse("the answer does not begin with an HTTP/1 status line")
+            line_end = data.find(b"\n") + 1
+            if not line_end:
+                return self._await_more(data)
+            line = _STATUS_LINE.match(data)
+            if line is None:
+                return self._refuse("the status line is not valid HTTP/1")
+            status = int(line[1])
+            if not 100 <= status <= 599:
+                return self._refuse(f"the status {line[1].decode()} is outside 100 to 599")
+            if status >= 200 or status == 101:
+                self.status = status
+                self._lead = b""
+                self._parser = httptools.HttpResponseParser(self)
+                return data
+            head_end = data.find(b"\r\n\r\n", line_end - 2)
+            if head_end < 0:
+                return self._await_more(data)
+            self._interim += 1
+            self._head_left -= head_end + 4
+            if self._interim > MAX_INTERIM or self._head_left <= 0:
+                return self._refuse("there were more interim responses than anybody needs")
+            data = data[head_end + 4 :]
+
+    def _await_more(self, data: bytes) -> bytes:
+        self._lead = data
+        if len(data) > self._head_left:
+            return self._refuse("the answer's head is too long")
+        return b""
+
+    def _refuse(self, problem: str) -> bytes:
+        self.problem = problem
+        self._finish()
+        return b""
+
+    def _read_message(self, data: bytes, parser: httptools.HttpResponseParser) -> None:
+        try:
+            while data and not self._headers_over:
+                piece, data = data[: self._head_left], data[self._head_left :]
+                self._head_left -= len(piece)
+                parser.feed_data(piece)
+                if not self._headers_over and (self._head_left <= 0 or len(self.headers) >= MAX_HEADER_LINES):
+                    return self._cut()
+            if data and not self._complete:
+                piece, data = data[: self._read_left], data[self._read_left :]
+                self._read_left -= len(piece)
+                parser.feed_data(piece)
+            if self._complete:
+                self.reusable = not data and not self._surplus and parser.should_keep_alive()
+                self._finish()
+            elif self._read_left <= 0:
+                self._cut()
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if self._complete:
+                self._finish()
+            else:
+                self._cut()
+
+    def _cut(self) -> None:
+        self.truncated = True
+        self.reusable = False
+        self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._parser = None  # it refers to us: without this, every response would wait for the garbage collector
+        self._lead = b""
+
+    def _ends_with_connection(self) -> bool:
+        framing = (b"content-length", b"transfer-encoding")
+        return self._headers_over and not any(name.lower() in framing for name, _ in self.headers)
+
+    # What httptools calls.
+
+    def on_message_begin(self) -> None:
+        self._surplus = self._complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headers_over and len(self.headers) < MAX_HEADER_LINES:
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._headers_over = True
+        if self._method == "HEAD":
+            self._complete = True  # the parser does not know the method and would wait for the length that was named
+
+    def on_body(self, body: bytes) -> None:
+        if self._complete:
+            self._surplus = True
+            return
+        room = MAX_BODY_KEPT - self._kept
+        if len(body) > room:
+            self.truncated = True
+            body = body[:room]
+        if body:
+            self._kept += len(body)
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._complete = True

@@ -1,0 +1,377 @@
+"""Leased runs in, outcomes out: sends batches of webhooks over kept-alive connections.
+
+Owns the way of an attempt: a connection, the permit, the request, the answer, its deadline. The usual way (an idle
+connection is there, the permit is fresh) makes no task and no timer of its own: a write now, a callback when the answer
+is complete.
+
+Every delivery gets exactly one outcome. What is promised of the moment before the first byte:
+
+1. Name resolution, egress guard, connect and TLS come first.
+2. If more than 2 s of boot time have passed since the lease was asked for, the permit is asked for again. Refused, or
+   not to be had: INTERRUPTED, nothing sent.
+3. Timestamp and signature are made, and the bytes written, in the same step of the loop.
+
+`Sender` lives in one event loop; none of its methods may be called from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from onbeat.clock import Clock
+from onbeat.delivery.attempt import Attempt, OnOutcome, read_outcome
+from onbeat.delivery.connection import Connection
+from onbeat.delivery.dialer import Dialer, DialFailed, DialLimits, create_tls_context
+from onbeat.delivery.pool import Pool
+from onbeat.delivery.request import Delivery, Origin, RequestTemplate, build_request, check_delivery, prepare
+from onbeat.delivery.resolver import Resolver, SystemResolver
+from onbeat.delivery.response import ResponseReader
+from onbeat.delivery.timer import TimerWheel
+from onbeat.domain.egress import EgressRules
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.outcome import Outcome, OutcomeKind
+
+Permit = Callable[[Delivery], Awaitable[bool]]
+"""May this attempt begin now? Many are asked at once: the implementation batches them."""
+
+_MAX_TEMPLATES: Final = 50_000
+_OVER_BEFORE_SEND: Final = "the time was over before the request could be sent"
+_OVER_UNANSWERED: Final = "the request was sent and the time was over before an answer came"
+_US: Final = 1e6
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SenderLimits:
+    """Lengths in seconds."""
+
+    dial: DialLimits = field(default_factory=DialLimits)
+    permit_s: float = 2.0  # design §3: a lease permits to begin for 2 s
+    connections_per_origin: int = 64
+    idle_connections: int = 256  # over all origins
+    idle_s: float = 4.0  # shorter than the 5 s after which common servers hang up on an idle client
+    timer_step_s: float = 0.02
+
+
+class Sender:
+    """Delivers. `ask_permit` is awaited once per attempt that needs it; `on_outcome` must be quick and not raise."""
+
+    def __init__(
+        self,
+        *,
+        rules: EgressRules,
+        clock: Clock,
+        ask_permit: Permit,
+        resolver: Resolver | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        limits: SenderLimits | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rules = rules
+        self._clock = clock
+        self._ask_permit = ask_permit
+        self._limits = limits = limits or SenderLimits()
+        self._own_resolver = SystemResolver() if resolver is None else None
+        self._dialer = Dialer(
+            rules=rules,
+            resolver=resolver or self._own_resolver or SystemResolver(),
+            tls=ssl_context or create_tls_context(),
+            limits=limits.dial,
+        )
+        self._deadlines = TimerWheel(self._loop, step_s=limits.timer_step_s, ring=self._expire)
+        self._templates: dict[tuple[int, int], RequestTemplate] = {}
+        self._attempts: dict[Delivery, Attempt] = {}
+        self._served: dict[Connection, Attempt] = {}
+        self._pools: dict[Origin, Pool] = {}
+        self._pool_of: dict[Connection, Pool] = {}
+        self._idle_count = 0
+        self._sweep: asyncio.TimerHandle | None = None
+        self._last_gone = asyncio.Event()
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that have no outcome yet."""
+        return len(self._attempts)
+
+    def send(self, deliveries: Sequence[Delivery], on_outcome: OnOutcome) -> None:
+        """Begin to deliver. Outcomes come one by one, those of unsendable deliveries before this returns."""
+        for delivery in deliveries:
+            self._begin(delivery, on_outcome)
+
+    def cancel(self, delivery: Delivery) -> bool:
+        """End a delivery now, as CANCELLED unless its status line has come. False: it is not in flight."""
+        attempt = self._attempts.get(delivery)
+        if attempt is None:
+            return False
+        words = "the run was cancelled"
+        self._stop(attempt, unsent=(OutcomeKind.CANCELLED, words), sent=(OutcomeKind.CANCELLED, words))
+        return True
+
+    async def close(self) -> None:
+        """End everything: what was not sent as INTERRUPTED, what was sent and not answered as NO_ANSWER."""
+        self._closed = True
+        tasks = [attempt.task for attempt in self._attempts.values() if attempt.task is not None]
+        for attempt in list(self._attempts.values()):
+            self._stop(
+                attempt,
+                unsent=(OutcomeKind.INTERRUPTED, "the worker stopped before the request was sent"),
+                sent=(OutcomeKind.NO_ANSWER, "the worker stopped before an answer came"),
+            )
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._pool_of):
+            connection.abandon()
+        if self._pool_of:
+            await self._last_gone.wait()
+        self._deadlines.stop()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if self._own_resolver is not None:
+            self._own_resolver.close()
+
+    # ---- from delivery to connection
+
+    def _begin(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
+        started_at, started = self._clock.now(), self._loop.time()
+        try:
+            template = self._template_of(delivery)
+            check_delivery(delivery)
+        except DefinitionError as error:
+            outcome = Outcome(OutcomeKind.UNSENDABLE, started_at, 0, error=f"{error.reason_code}: {error.detail}")
+            self._tell(delivery, outcome, on_outcome)
+            return
+        attempt = Attempt(delivery, template=template, on_outcome=on_outcome, started_at=started_at, started=started)
+        self._attempts[delivery] = attempt
+        timeout_s = delivery.timeout_s
+        if delivery.deadline is not None:
+            timeout_s = min(timeout_s, delivery.deadline - self._clock.boottime())
+        if self._closed:
+            self._fail(attempt, OutcomeKind.INTERRUPTED, "the worker is stopping")
+        elif timeout_s <= 0:
+            self._fail(attempt, OutcomeKind.TIMEOUT_BEFORE_SEND, _OVER_BEFORE_SEND)
+        else:
+            attempt.step = self._deadlines.add(attempt, at=started + timeout_s)
+            self._find_connection(attempt)
+
+    def _template_of(self, delivery: Delivery) -> RequestTemplate:
+        version = (delivery.key.job_id, delivery.job_version)
+        template = self._templates.get(version)
+        if template is None:
+            template = prepare(delivery, rules=self._rules)
+            if len(self._templates) >= _MAX_TEMPLATES:
+                del self._templates[next(iter(self._templates))]  # the oldest; it is cheap to make again
+            self._templates[version] = template
+        return template
+
+    def _find_connection(self, attempt: Attempt) -> None:
+        origin = attempt.template.origin
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(origin, max_connections=self._limits.connections_per_origin)
+        connection = self._take_idle(pool)
+        if connection is not None:
+            self._start(attempt, connection)
+        elif pool.has_place:
+            self._open(attempt, pool)
+        else:
+            pool.waiting.append(attempt)
+
+    def _open(self, attempt: Attempt, pool: Pool) -> None:
+        def make(connected: socket.socket) -> Connection:
+            return Connection(owner=self, connected=connected)
+
+        pool.taken += 1
+        task = self._loop.create_task(self._dialer.dial(attempt.template.url, protocol=make))
+        attempt.task = task
+        # Not a coroutine around the dial: a task that is cancelled before its first step runs none of its own code,
+        # and the place would be lost.
+        task.add_done_callback(lambda done: self._end_dial(attempt, pool, done))
+
+    def _end_dial(self, attempt: Attempt, pool: Pool, dialled: asyncio.Task[Connection]) -> None:
+        attempt.task = None
+        connection, failure = None, DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
+        if not dialled.cancelled():
+            error = dialled.exception()
+            if error is None:
+                connection = dialled.result()
+            elif isinstance(error, DialFailed):
+                failure = error
+            else:
+                log.error("dial_failed", host=attempt.template.url.host, exc_info=error)
+        if connection is None or not connection.is_open:
+            self._give_place_back(pool)
+            if not attempt.ended:
+                self._fail(attempt, failure.kind, failure.reason)
+            return
+        self._pool_of[connection] = pool
+        if attempt.ended:
+            self._release(connection)
+        else:
+            self._start(attempt, connection)
+
+    # ---- from connection to request
+
+    def _start(self, attempt: Attempt, connection: Connection) -> None:
+        if self._clock.boottime() - attempt.granted <= self._limits.permit_s:
+            self._write(attempt, connection)
+            return
+        asked_at = self._clock.boottime()
+        task = self._loop.create_task(self._renew_permit(attempt.delivery))
+        attempt.task = task
+        task.add_done_callback(lambda done: self._end_permit(attempt, connection, done, asked_at=asked_at))
+
+    async def _renew_permit(self, delivery: Delivery) -> bool:
+        return await self._ask_permit(delivery)
+
+    def _end_permit(
+        self, attempt: Attempt, connection: Connection, permit: asyncio.Task[bool], *, asked_at: float
+    ) -> None:
+        attempt.task = None
+        if not permit.cancelled() and (error := permit.exception()) is not None:
+            log.error("permit_failed", run=attempt.delivery.key, exc_info=error)
+        if attempt.ended:
+            self._release(connection)
+        elif permit.cancelled() or permit.exception() is not None or not permit.result():
+            self._release(connection)
+            self._fail(attempt, OutcomeKind.INTERRUPTED, "the permit to begin was not renewed")
+        else:
+            attempt.granted = asked_at
+            if connection.is_open:
+                self._start(attempt, connection)  # looks at the time again: asking may have taken long
+            else:
+                self._find_connection(attempt)
+
+    def _write(self, attempt: Attempt, connection: Connection) -> None:
+        request = build_request(attempt.delivery, attempt.template, now=self._clock.now())
+        attempt.connection = connection
+        self._served[connection] = attempt
+        connection.exchange(request, method=attempt.template.method)
+
+    # ---- from answer to outcome
+
+    def exchange_ended(self, connection: Connection, reader: ResponseReader, *, unread: bool) -> None:
+        """See ConnectionOwner."""
+        attempt = self._served.pop(connection)
+        attempt.connection = None
+        if unread and connection.exchanges > 1 and not attempt.resent:
+            attempt.resent = True
+            # Not counted against the limit: the connection that died still holds its place for a moment.
+            self._open(attempt, self._pool_of[connection])
+            return
+        if reader.reusable:
+            self._release(connection)
+        self._end(attempt, self._outcome_of(attempt, reader))
+
+    def connection_closed(self, connection: Connection) -> None:
+        """See ConnectionOwner."""
+        pool = self._pool_of.pop(connection, None)
+        if pool is None:
+            return  # lost before its dial was over, which gives the place back
+        if connection in pool.idle:
+            pool.idle.remove(connection)
+            self._idle_count -= 1
+        self._give_place_back(pool)
+        if self._closed and not self._pool_of:
+            self._last_gone.set()
+
+    def _expire(self, attempt: Attempt) -> None:
+        self._stop(
+            attempt,
+            unsent=(OutcomeKind.TIMEOUT_BEFORE_SEND, _OVER_BEFORE_SEND),
+            sent=(OutcomeKind.NO_ANSWER, _OVER_UNANSWERED),
+        )
+
+    def _stop(self, attempt: Attempt, *, unsent: tuple[OutcomeKind, str], sent: tuple[OutcomeKind, str]) -> None:
+        """End an attempt from our side. A status line that has come decides whatever the reason to stop."""
+        connection, attempt.connection = attempt.connection, None
+        if connection is None:
+            self._fail(attempt, *unsent)
+            return
+        del self._served[connection]
+        reader = connection.abandon()
+        if reader is None or reader.status is None:
+            self._fail(attempt, *sent)
+            return
+        reader.end()
+        self._end(attempt, self._outcome_of(attempt, reader))
+
+    def _outcome_of(self, attempt: Attempt, reader: ResponseReader) -> Outcome:
+        return read_outcome(
+            reader,
+            started_at=attempt.started_at,
+            duration_us=self._duration_us(attempt),
+            now=self._clock.now(),
+        )
+
+    def _fail(self, attempt: Attempt, kind: OutcomeKind, words: str) -> None:
+        self._end(attempt, Outcome(kind, attempt.started_at, self._duration_us(attempt), error=words))
+
+    def _duration_us(self, attempt: Attempt) -> int:
+        return round((self._loop.time() - attempt.started) * _US)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.ended = True
+        del self._attempts[attempt.delivery]
+        self._deadlines.discard(attempt, step=attempt.step)
+        if attempt.task is not None:
+            attempt.task.cancel()
+        self._tell(attempt.delivery, outcome, attempt.on_outcome)
+
+    def _tell(self, delivery: Delivery, outcome: Outcome, on_outcome: OnOutcome) -> None:
+        try:
+            on_outcome(delivery, outcome)
+        except Exception as error:
+            # We may stand inside a callback of the loop, which would close a healthy connection over this.
+            log.error("on_outcome_failed", run=delivery.key, exc_info=error)
+
+    # ---- places and idle connections
+
+    def _take_idle(self, pool: Pool) -> Connection | None:
+        while pool.idle:
+            connection = pool.idle.pop()
+            self._idle_count -= 1
+            if connection.is_open:
+                return connection
+        return None
+
+    def _release(self, connection: Connection) -> None:
+        """Give an open connection to whoever waits for it, or keep it for a while."""
+        pool = self._pool_of.get(connection)
+        if pool is None or not connection.is_open:
+            return
+        attempt = pool.next_waiting()
+        if attempt is not None:
+            self._start(attempt, connection)
+        elif self._closed or self._idle_count >= self._limits.idle_connections:
+            connection.close()
+        else:
+            connection.idle_since = self._loop.time()
+            pool.idle.append(connection)
+            self._idle_count += 1
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(self._limits.idle_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        used_before = self._loop.time() - self._limits.idle_s
+        for pool in self._pools.values():
+            while pool.idle and pool.idle[0].idle_since <= used_before:
+                pool.idle.pop(0).close()
+                self._idle_count -= 1
+        if self._idle_count:
+            self._sweep = self._loop.call_later(self._limits.idle_s / 2, self._close_idle)
+
+    def _give_place_back(self, pool: Pool) -> None:
+        pool.taken -= 1
+        while pool.has_place and (attempt := pool.next_waiting()) is not None:
+            self._open(attempt, pool)
+        if pool.is_unused:
+            self._pools.pop(pool.origin, None)
