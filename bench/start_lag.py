@@ -1,4 +1,4 @@
-"""Start lag at fixed rates: from the planned instant to the first byte at the receiver, the whole path in real processes.
+"""Start lag at fixed rates: from the planned instant to the first byte at the receiver, all in real processes.
 
     python -m bench.start_lag [--rates 1,100,1000] [--seconds 20] [--json FILE]
 
@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bench.machine import describe_machine
 from rich.console import Console
 from rich.table import Table
+
+from bench.machine import describe_machine
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: sink\r\ncontent-length: 2\r\n\r\n{}"
 CONNECTIONS = 64
