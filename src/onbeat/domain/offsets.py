@@ -77,6 +77,15 @@ def next_change(timezone: str, second: int, *, within_s: int) -> Stretch | None:
     return None
 
 
+def pass_number(timezone: str, second: int) -> int | None:
+    """1 or 2 where an instant's local time comes twice; None where it comes once."""
+    stretch = stretch_at(timezone, second)
+    if second < stretch.start + stretch.before - stretch.offset:
+        return 2
+    following = stretch_at(timezone, stretch.end)
+    return 1 if second >= stretch.end - (following.before - following.offset) else None
+
+
 @lru_cache(maxsize=16_384)
 def _stretches(timezone: str, window: int) -> tuple[Stretch, ...]:
     first = window * _WINDOW_S - _MARGIN_S

@@ -56,7 +56,7 @@ class Timetable:
         self.plans = tuple(plans)
         # (after, answer) in whole seconds. Nothing lies between the two, so it also answers every moment between
         # them; jobs that share a timetable and are due together ask for the same one. Replaced as one, for threads.
-        self._last_answer: tuple[int, int] = (0, 0)
+        self._last_answer: tuple[int, int] = (1, 0)  # answers nothing
 
     def next_after(self, instant: int) -> int | None:
         """The first planned instant strictly later than `instant`. None: nothing is left."""

@@ -71,15 +71,18 @@ class CronWalk:
 
     def gap_mark(self, stretch: Stretch) -> int | None:
         """The first local mark inside the gap that ends where `stretch` starts, if it fires there. Local seconds."""
-        if not self._is_fixed or stretch.before >= stretch.offset:
-            return None
-        mark = self._mark_from(stretch.start + stretch.before)
-        return mark if mark is not None and mark < stretch.start + stretch.offset else None
+        return (
+            self.mark_between(stretch.start + stretch.before, stretch.start + stretch.offset)
+            if self._is_fixed
+            else None
+        )
 
-    def repeats(self, stretch: Stretch) -> int | None:
-        """The first local mark inside the overlap that `stretch` starts with, if there is one. Local seconds."""
-        mark = self._mark_from(stretch.start + stretch.offset)
-        return mark if mark is not None and mark < stretch.start + stretch.before else None
+    def mark_between(self, low: int, high: int) -> int | None:
+        """The first local second that matches in `low <= local < high`, whether or not the clock ever shows it."""
+        if low >= high:
+            return None
+        mark = self._mark_from(low)
+        return mark if mark is not None and mark < high else None
 
     def day_key(self, day: int) -> Hashable:
         """UTC days with equal keys have equal bitmaps. None: the day is empty."""

@@ -1,0 +1,148 @@
+"""The preview: what schedules will do, shown before anybody relies on it. The same timetable as the dispatcher's.
+
+Instants in every zone concerned, the schedules in words, and what the next change of the clock does to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from onbeat.domain.duration import format_duration
+from onbeat.domain.instants import format_instant
+from onbeat.domain.model import SECOND_US, CronSchedule, Schedule
+from onbeat.domain.offsets import (
+    DAY_S,
+    Stretch,
+    format_local,
+    next_change,
+    offset_at,
+    pass_number,
+    stretch_at,
+)
+from onbeat.domain.timetable import compile_timetable
+from onbeat.domain.walk import CronWalk
+from onbeat.domain.words import ScheduleWords, describe_schedule
+from onbeat.domain.zones import TZDATA_VERSION
+
+CHANGES_WITHIN_S: Final = 400 * DAY_S
+"""How far ahead changes of the clock are told: both of a year, wherever one begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedInstant:
+    """One planned instant."""
+
+    at: int  # µs UTC
+    local: tuple[str, ...]  # like 'Sun 2025-03-09 03:00 -0400', one per zone of the preview
+    notes: tuple[str, ...]  # moved out of a gap, or a local time that comes twice
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What schedules will do."""
+
+    timezones: tuple[str, ...]  # of the cron schedules, in order; UTC where there are none
+    schedules: tuple[ScheduleWords, ...]
+    instants: tuple[PreviewedInstant, ...]  # fewer than asked for: nothing is left after them
+    notes: tuple[str, ...]  # the next changes of the clock and what they do
+    tzdata_version: str = TZDATA_VERSION
+
+
+def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, count: int) -> Preview:
+    """The next `count` instants after `after` (µs UTC), and the words. `job_id` None: a job without an id yet.
+
+    Raises DefinitionError like `compile_timetable`.
+    """
+    timetable = compile_timetable(schedules, job_id=job_id)
+    walks = [plan for plan in timetable.plans if isinstance(plan, CronWalk)]
+    timezones = tuple(dict.fromkeys(walk.timezone for walk in walks)) or ("UTC",)
+    instants: list[PreviewedInstant] = []
+    instant = timetable.next_after(after)
+    while instant is not None and len(instants) < count:
+        second = instant // SECOND_US
+        instants.append(
+            PreviewedInstant(
+                at=instant,
+                local=tuple(_local_text(timezone, second) for timezone in timezones),
+                notes=tuple(dict.fromkeys(note for walk in walks for note in _instant_notes(walk, second))),
+            )
+        )
+        instant = timetable.next_after(instant)
+    return Preview(
+        timezones=timezones,
+        schedules=tuple(describe_schedule(schedule, job_id=job_id) for schedule in schedules),
+        instants=tuple(instants),
+        notes=tuple(
+            dict.fromkeys(
+                note
+                for schedule, plan in zip(schedules, timetable.plans, strict=True)
+                if isinstance(schedule, CronSchedule) and isinstance(plan, CronWalk)
+                for note in _change_notes(plan, max(after // SECOND_US, 0), written=schedule.expression)
+            )
+        ),
+    )
+
+
+def _local_text(timezone: str, second: int) -> str:
+    offset = offset_at(timezone, second)
+    return format_local(second + offset, offset=offset)
+
+
+def _instant_notes(walk: CronWalk, second: int) -> Iterator[str]:
+    if walk.first_from(second) != second:
+        return  # another schedule's instant
+    stretch = stretch_at(walk.timezone, second)
+    mark = walk.gap_mark(stretch) if second == stretch.start else None
+    if mark is not None:
+        yield f"{format_local(mark)} does not exist in {walk.timezone}; this is the first moment after the gap"
+    number = pass_number(walk.timezone, second)
+    if number == 1 and walk.expression.is_fixed_time:
+        yield f"this local time comes twice in {walk.timezone}; the job fires the first time only"
+    elif number is not None:
+        yield f"this local time comes twice in {walk.timezone}; this is the {'first' if number == 1 else 'second'} time"
+
+
+def _change_notes(walk: CronWalk, after: int, *, written: str) -> Iterator[str]:
+    """The next change of the clock; and the next one that touches the schedule, if that is a later one."""
+    until = after + CHANGES_WITHIN_S
+    change = next_change(walk.timezone, after, within_s=CHANGES_WITHIN_S)
+    is_next = True
+    while change is not None:
+        effect = _effect(walk, change)
+        if is_next or effect is not None:
+            shown = written.strip()
+            yield f"{_describe(change, walk.timezone)} " + (
+                f"'{shown}': {effect}." if effect is not None else f"'{shown}' keeps its local times."
+            )
+        if effect is not None:
+            return
+        is_next = False
+        change = next_change(walk.timezone, change.start, within_s=until - change.start)
+
+
+def _describe(change: Stretch, timezone: str) -> str:
+    was, becomes = format_local(change.start + change.before), format_local(change.start + change.offset)
+    shift = change.offset - change.before
+    return (
+        f"{timezone}: at {format_instant(change.start * SECOND_US)} the clock goes "
+        f"{'forward' if shift > 0 else 'back'} by {format_duration(abs(shift))}, from {was} to {becomes}."
+    )
+
+
+def _effect(walk: CronWalk, change: Stretch) -> str | None:
+    """What a change of the clock does to a schedule; None: nothing but to move it in UTC."""
+    was, becomes = change.start + change.before, change.start + change.offset
+    mark = walk.mark_between(min(was, becomes), max(was, becomes))
+    if mark is None:
+        return None
+    is_fixed = walk.expression.is_fixed_time
+    if was < becomes:
+        if is_fixed:
+            moved_to = format_local(becomes, offset=change.offset)
+            return f"{format_local(mark)} does not exist; what falls into the gap fires once, at {moved_to}"
+        return "it follows elapsed time, so nothing fires for the local times that are left out"
+    if is_fixed:
+        return f"{format_local(mark)} comes twice; it fires the first time only"
+    return "it follows elapsed time, so it fires in both passes of the local times that come twice"
