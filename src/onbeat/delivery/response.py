@@ -29,7 +29,7 @@ class ResponseReader:
     """Feed it what arrives until it says it has enough."""
 
     __slots__ = (
-        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_kept", "_lead", "_method", "_parser",
+        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_keep_alive", "_kept", "_lead", "_method", "_parser",
         "_read_left", "_surplus", "began", "finished", "headers", "problem", "reusable", "status", "truncated",
     )  # fmt: skip
 
@@ -49,6 +49,7 @@ class ResponseReader:
         self._kept = 0
         self._body: list[bytes] = []
         self._headers_over = False
+        self._keep_alive = False
         self._complete = False
         self._surplus = False
         self._parser: httptools.HttpResponseParser | None = None
@@ -138,7 +139,7 @@ class ResponseReader:
                 self._read_left -= len(piece)
                 parser.feed_data(piece)
             if self._complete:
-                self.reusable = not data and not self._surplus and parser.should_keep_alive()
+                self.reusable = self._keep_alive and not data and not self._surplus
                 self._finish()
             elif self._read_left <= 0:
                 self._cut()
@@ -173,6 +174,8 @@ class ResponseReader:
 
     def on_headers_complete(self) -> None:
         self._headers_over = True
+        if self._parser is not None:
+            self._keep_alive = self._parser.should_keep_alive()  # the parser forgets it with the end of the message
         if self._method == "HEAD":
             self._complete = True  # the parser does not know the method and would wait for the length that was named
 

@@ -169,7 +169,7 @@ class Worker:
             self._sender.send(deliveries, self._on_outcome)
 
     def _delivery(self, assignment: Assignment, *, now: int, boottime: float) -> Delivery:
-        target = assignment.definition.target
+        target = assignment.target
         if not isinstance(target, WebhookTarget):
             raise DefinitionError("target_invalid", "this worker delivers webhooks; the run belongs to a queue")
         if not assignment.secrets:
@@ -185,7 +185,7 @@ class Worker:
             job_name=assignment.job_name,
             target=target,
             keys=tuple(parse_secret(secret) for secret in assignment.secrets),
-            timeout_s=assignment.definition.timeout_s,
+            timeout_s=assignment.timeout_s,
             granted=assignment.granted_boottime,
             payload=assignment.payload,
             deadline=None if deadline_at is None else boottime + (deadline_at - now) / SECOND_US,

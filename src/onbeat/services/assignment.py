@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.model import Definition
+from onbeat.domain.model import Target
 from onbeat.domain.states import Trigger
 from onbeat.store.values import Finish, Finished, LeaseStatus
 
@@ -27,7 +27,8 @@ class Assignment:
     job_key: str | None
     job_version: int
     namespace: str
-    definition: Definition
+    target: Target
+    timeout_s: float
     payload: str | None
     queue: str | None
     lease_until: int
