@@ -1,0 +1,164 @@
+"""A worker's way to the scheduler over HTTP: the same five calls as in process.
+
+Heartbeats have a connection of their own, so that a long claim or a large report never delays them. Nothing here
+retries: the loop that makes a call repeats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
+
+import httpx
+import msgspec
+
+from onbeat.client.wire import (
+    WireClaimed,
+    WireFinished,
+    WireStatus,
+    finish_to_wire,
+    finished_from_wire,
+    from_wire,
+    held_to_wire,
+)
+from onbeat.clock import boottime_s
+from onbeat.domain.errors import NotAllowed, NotAuthenticated, OnbeatError, RequestError, StoreUnavailable
+from onbeat.services.assignment import Assignment, Held
+from onbeat.store.values import Finish, Finished, LeaseStatus
+
+CALL_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 5.0
+
+
+class _Statuses(msgspec.Struct, frozen=True):
+    runs: tuple[WireStatus, ...]
+
+
+class _Results(msgspec.Struct, frozen=True):
+    runs: tuple[WireFinished, ...]
+
+
+class _Released(msgspec.Struct, frozen=True):
+    released: int
+
+
+class _Time(msgspec.Struct, frozen=True):
+    now: int
+
+
+class HttpLink:
+    """Implements services.assignment.WorkerLink. Use as an async context manager."""
+
+    def __init__(self, server: str, *, key: str | None, worker: str, tls: ssl.SSLContext | None = None) -> None:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        timeout = httpx.Timeout(CALL_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        self._worker = worker
+        self._calls, self._beats = (
+            httpx.AsyncClient(
+                base_url=server,
+                headers=headers | {"content-type": "application/json"},
+                timeout=timeout,
+                trust_env=False,
+                verify=tls if tls is not None else True,
+            )
+            for _ in range(2)
+        )
+        self._claims_stopped = asyncio.Event()
+
+    async def __aenter__(self) -> HttpLink:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._calls.aclose()
+        await self._beats.aclose()
+
+    def stop_claiming(self) -> None:
+        """Hang up on a claim that waits; the server gives back what it may have granted meanwhile."""
+        self._claims_stopped.set()
+
+    async def read_clock(self) -> int:
+        """The server's time, for a DatabaseClock: the middle of the exchange is taken as its moment."""
+        started = boottime_s()
+        answer = msgspec.json.decode(await self._get("/v1/time"), type=_Time)
+        return answer.now + round((boottime_s() - started) * 1e6 / 2)
+
+    async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
+        """Up to `limit` attempts. Nothing, once claims were stopped."""
+        if self._claims_stopped.is_set():
+            return []
+        body = {"worker": self._worker, "queue": queue, "limit": limit, "wait_s": wait_s}
+        started = boottime_s()
+        call = asyncio.ensure_future(self._post(self._calls, "/v1/runs/claim", body, wait_s=wait_s))
+        stop = asyncio.ensure_future(self._claims_stopped.wait())
+        try:
+            await asyncio.wait({call, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                return []
+            claimed = msgspec.json.decode(call.result(), type=WireClaimed)
+        finally:
+            call.cancel()
+            stop.cancel()
+        received = boottime_s()
+        # The way there and back may have taken any part of what the server did not wait: all of it counts as age.
+        travelled_s = max(received - started - claimed.waited_s, 0.0)
+        return [
+            from_wire(run, granted_boottime=received - travelled_s - max(claimed.now - run.granted_at, 0) / 1e6)
+            for run in claimed.runs
+        ]
+
+    async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """Heartbeat."""
+        return await self._statuses(self._beats, "/v1/runs/heartbeat", held)
+
+    async def permit(self, held: Sequence[Held]) -> list[LeaseStatus]:
+        """May these attempts begin?"""
+        return await self._statuses(self._beats, "/v1/runs/permit", held)
+
+    async def finish(self, items: Sequence[Finish]) -> list[Finished]:
+        """Report the end of attempts."""
+        answer = await self._post(self._calls, "/v1/runs/finish", {"runs": [finish_to_wire(item) for item in items]})
+        return [finished_from_wire(run) for run in msgspec.json.decode(answer, type=_Results).runs]
+
+    async def release(self, held: Sequence[Held]) -> int:
+        """Give attempts back."""
+        answer = await self._post(self._calls, "/v1/runs/release", {"runs": [held_to_wire(item) for item in held]})
+        return msgspec.json.decode(answer, type=_Released).released
+
+    async def _statuses(self, client: httpx.AsyncClient, path: str, held: Sequence[Held]) -> list[LeaseStatus]:
+        answer = await self._post(client, path, {"runs": [held_to_wire(item) for item in held]})
+        return [run.status for run in msgspec.json.decode(answer, type=_Statuses).runs]
+
+    async def _get(self, path: str) -> bytes:
+        try:
+            answer = await self._calls.get(path)
+        except httpx.HTTPError as error:
+            raise StoreUnavailable(f"the server does not answer: {error!r}") from None
+        return _accepted(answer)
+
+    async def _post(self, client: httpx.AsyncClient, path: str, body: object, *, wait_s: float = 0.0) -> bytes:
+        timeout = httpx.Timeout(CALL_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            answer = await client.post(path, content=msgspec.json.encode(body), timeout=timeout)
+        except httpx.HTTPError as error:
+            raise StoreUnavailable(f"the server does not answer: {error!r}") from None
+        return _accepted(answer)
+
+
+def _accepted(answer: httpx.Response) -> bytes:
+    if answer.status_code == 200:
+        return answer.content
+    detail = f"the server answered {answer.status_code}: {answer.text[:200]}"
+    if answer.status_code == 401:
+        raise NotAuthenticated(detail)
+    if answer.status_code == 403:
+        raise NotAllowed(detail)
+    if answer.status_code >= 500 or answer.status_code == 429:
+        raise StoreUnavailable(detail)
+    if answer.status_code in (400, 422):
+        raise RequestError(detail)
+    raise OnbeatError(detail)
