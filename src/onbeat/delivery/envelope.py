@@ -7,6 +7,7 @@ payload's bytes are embedded as they were saved: never parsed and written again,
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ _JSON = msgspec.json.Encoder()
 _ANY_JSON = msgspec.json.Decoder()
 
 
+@lru_cache(maxsize=4_096)  # the runs of one planned second ask for the same text
 def format_instant(instant_us: int) -> str:
     """RFC 3339 in UTC; microseconds only where the instant is not a whole second."""
     return (_EPOCH + timedelta(microseconds=instant_us)).isoformat().replace("+00:00", "Z")

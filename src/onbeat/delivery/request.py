@@ -153,6 +153,6 @@ def _fixed_head(target: WebhookTarget, *, url: WebhookUrl, has_content: bool) ->
 
 def _trace_parent(run_id: str, attempt: int) -> str:
     # The trace is the run and the span the attempt, so both can be found from a run's page without being stored.
-    trace_id = hashlib.blake2b(run_id.encode("ascii"), digest_size=16).hexdigest()
-    span_id = hashlib.blake2b(b"%b.%d" % (run_id.encode("ascii"), attempt), digest_size=8).hexdigest()
-    return f"00-{trace_id}-{span_id}-01"
+    digest = hashlib.blake2b(run_id.encode("ascii"), digest_size=24).hexdigest()
+    span = (int(digest[32:], 16) + attempt) & 0xFFFF_FFFF_FFFF_FFFF
+    return f"00-{digest[:32]}-{span:016x}-01"

@@ -29,8 +29,9 @@ class ResponseReader:
     """Feed it what arrives until it says it has enough."""
 
     __slots__ = (
-        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_keep_alive", "_kept", "_lead", "_method", "_parser",
-        "_read_left", "_surplus", "began", "finished", "headers", "problem", "reusable", "status", "truncated",
+        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_keep_alive", "_kept", "_lead", "_method",
+        "_parser", "_read_left", "_surplus", "began", "finished", "headers", "problem", "reusable", "status",
+        "truncated",
     )  # fmt: skip
 
     def __init__(self, *, method: str) -> None:
