@@ -1,0 +1,100 @@
+"""From options to the body of a request. Fields that were not given are not in it; the server checks the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from onbeat.domain.errors import RequestError
+
+Json = dict[str, Any]
+
+
+def schedules(
+    *, cron: Sequence[str] | None, timezone: str | None, every: Sequence[str] | None, at: Sequence[str] | None
+) -> list[Json]:
+    """The schedules of a job."""
+    if timezone is not None and not cron:
+        raise RequestError("--tz belongs to --cron", field="--tz", remedy="give the --cron expression too")
+    zone = {"timezone": timezone} if timezone is not None else {}
+    return [
+        *({"cron": expression, **zone} for expression in cron or ()),
+        *({"every": length} for length in every or ()),
+        *({"at": instant} for instant in at or ()),
+    ]
+
+
+def target(
+    *,
+    url: str | None,
+    method: str | None,
+    headers: Sequence[str] | None,
+    body: str | None,
+    payload: str | None,
+    queue: str | None,
+) -> Json:
+    """The target of a job: a webhook or a queue."""
+    if queue is not None and (url is not None or method is not None or headers or body is not None):
+        raise RequestError("--queue excludes --url, --method, --header and --body", field="--queue")
+    fields = {
+        "url": url,
+        "queue": queue,
+        "method": method,
+        "headers": dict(_header(text) for text in headers) if headers else None,
+        "body": body,
+        "payload": None if payload is None else parse_json(payload, field="--payload"),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def job_body(
+    *,
+    name: str | None,
+    tags: Sequence[str] | None,
+    schedules: list[Json],
+    target: Json,
+    grace: str | None,
+    timeout: str | None,
+    overlap: str | None,
+) -> Json:
+    """The fields that were given."""
+    fields: Json = {
+        "name": name,
+        "tags": list(tags) if tags else None,
+        "schedules": schedules or None,
+        "target": target or None,
+        "grace": grace,
+        "timeout": timeout,
+        "overlap": overlap,
+    }
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def check_new_job(job: Json) -> None:
+    """Refuse what cannot be a job before the server is asked."""
+    if "schedules" not in job:
+        raise RequestError("a job needs a schedule", field="schedules", remedy="give --cron, --every or --at")
+    if not {"url", "queue"} & job.get("target", {}).keys():
+        raise RequestError("a job needs a target", field="target", remedy="give --url or --queue")
+
+
+def check_changes(changes: Json) -> None:
+    """Refuse an update that changes nothing."""
+    if not changes:
+        raise RequestError("nothing to change", remedy="see `onbeat jobs update --help` for what can be changed")
+
+
+def parse_json(text: str, *, field: str) -> Any:
+    """The value behind JSON text. Raises RequestError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RequestError(f"not valid JSON: {error}", field=field, remedy="quote it for your shell") from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise RequestError(f"{text!r} is not NAME:VALUE", field="--header")
+    return name.strip(), value.strip()

@@ -1,0 +1,37 @@
+"""What the commands that start a process share: settings from the command line, logs, the event loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from onbeat.config import Settings
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML. Default: onbeat.toml, if there.")
+]
+DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="FILE", help="The data file. Default: the setting `data`.")
+]
+
+
+def settings_from(config: Path | None = None, **overrides: object) -> Settings:
+    """All settings; what was given on the command line wins."""
+    from onbeat.config import load_settings
+
+    return load_settings(file=config, overrides=overrides)
+
+
+def run_process(process: Coroutine[object, object, int], *, log_level: str) -> None:
+    """Run until it stops by itself or by a signal, then exit with its code."""
+    import asyncio
+
+    from onbeat.telemetry import configure_logging
+
+    configure_logging(level=log_level)
+    raise typer.Exit(asyncio.run(process))

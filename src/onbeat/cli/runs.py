@@ -1,0 +1,112 @@
+"""`onbeat runs …`: what became of fires."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
+from onbeat.cli.moments import zone_of
+from onbeat.cli.run_views import print_attempts, print_run, print_runs
+from onbeat.cli.terminal import print_fields, print_json
+
+if TYPE_CHECKING:
+    from onbeat.client.api import Api
+
+app = typer.Typer(help="Look at what became of fires; cancel or retry one.", no_args_is_help=True)
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id (run_…).")]
+
+
+@app.command("list")
+def list_runs(
+    job: Annotated[str | None, typer.Option("--job", help="Only of this job: id or key.")] = None,
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")] = None,
+    late: Annotated[bool | None, typer.Option("--late/--not-late", help="Only those that started after grace.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing runs as they change.")] = False,
+    limit: LimitOption = 50,
+    cursor: CursorOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
+    """Runs, newest planned instant first. With --follow: one line per change (with --json: one JSON per line)."""
+    with connect(server) as api:
+        zones = _Zones(api)
+        where: dict[str, Any] = {"state": ",".join(state) if state else None, "late": late, "limit": limit}
+        if job is not None:
+            where["job_id"] = zones.remember(api.get_job(job))
+        if follow:
+            from onbeat.cli.run_following import follow_runs
+
+            follow_runs(api, where, zone_of_job=zones.of, as_json=as_json)
+        page = api.find_runs(**where, cursor=cursor)
+        if as_json:
+            print_json(page)
+            return
+        print_runs(page["items"], zone_of_job=zones.of)
+    if page.get("next_cursor"):
+        print_fields([("more", f"--cursor {page['next_cursor']}")])
+
+
+@app.command("get")
+def get_run(run: RunArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """One run."""
+    with connect(server) as api:
+        _show(api, api.get_run(run), as_json)
+
+
+@app.command("attempts")
+def list_attempts(run: RunArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """The finished attempts of a run, with what the receiver answered."""
+    with connect(server) as api:
+        page = api.attempts(run)
+        if as_json:
+            print_json(page)
+        else:
+            print_attempts(page, timezone=_Zones(api).of(api.get_run(run)["job_id"]))
+
+
+@app.command("cancel")
+def cancel_run(run: RunArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """End a run that waits; ask one that runs to stop."""
+    with connect(server) as api:
+        _show(api, api.cancel_run(run), as_json)
+
+
+@app.command("retry")
+def retry_run(run: RunArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+    """Bring a run that ended without success back, under its own id."""
+    with connect(server) as api:
+        _show(api, api.retry_run(run), as_json)
+
+
+def _show(api: Api, run: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(run)
+    else:
+        print_run(run, timezone=_Zones(api).of(run["job_id"]))
+
+
+class _Zones:
+    """The zone of each job met, asked once."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: dict[str, str] = {}
+
+    def remember(self, job: dict[str, Any]) -> str:
+        """Note a job that was read anyway. Answer: its id."""
+        self._known[job["id"]] = zone_of(job)
+        return str(job["id"])
+
+    def of(self, job_id: str) -> str:
+        """UTC for a job that is gone."""
+        from onbeat.client.api import ServerRefused
+
+        if job_id not in self._known:
+            try:
+                self.remember(self._api.get_job(job_id))
+            except ServerRefused:
+                self._known[job_id] = "UTC"
+        return self._known[job_id]

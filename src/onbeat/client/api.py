@@ -1,0 +1,202 @@
+"""The REST API from Python: one method per call, JSON in and out. Synchronous; the command line stands on it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Self
+from urllib.parse import quote
+
+import httpx
+
+from onbeat.domain.errors import OnbeatError
+
+Json = dict[str, Any]
+
+TIMEOUT_S = 30.0
+"""Longest wait for an answer; a batch of 1,000 jobs takes well under a second."""
+
+
+class ServerUnreachable(OnbeatError):
+    """The server does not answer."""
+
+    code = "server_unreachable"
+
+
+class ServerRefused(OnbeatError):
+    """The server refused the request."""
+
+    # The server's own problem, told again: its code, not one of ours.
+    code: ClassVar[str] = "refused"
+
+    def __init__(self, problem: Mapping[str, Any], *, status: int) -> None:
+        detail = problem.get("detail") or problem.get("title") or f"the server answered {status}"
+        super().__init__(str(detail), field=problem.get("field"), remedy=problem.get("remedy"))
+        self.reason_code = str(problem.get("code") or "refused")
+        self.status = status
+
+
+class Api:
+    """One server. Raises ServerUnreachable or ServerRefused, nothing else."""
+
+    def __init__(self, server: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        # No proxies and no .netrc from the environment: a key goes to the server that was named and nowhere else.
+        self._http = httpx.Client(base_url=server, headers=headers, timeout=timeout_s, trust_env=False)
+        self.server = server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    # ---------------------------------------------------------------- jobs
+
+    def create_job(self, job: Json) -> Json:
+        """The job as saved."""
+        return self._call("POST", "/v1/jobs", body=job, is_repeatable=True)
+
+    def put_job(self, key: str, job: Json) -> Json:
+        """Create the job with that key, or change it to look like this."""
+        return self._call("PUT", f"/v1/jobs/by-key/{quote(key, safe='')}", body=job)
+
+    def create_jobs(self, jobs: Sequence[Json]) -> list[Json]:
+        """Many in one call; one answer per job, in order: `job` where it was saved, `error` where it was refused."""
+        answer = self._call("POST", "/v1/jobs:batch", body={"jobs": list(jobs)}, is_repeatable=True)
+        return list(answer["items"])
+
+    def find_jobs(self, **where: str | int | None) -> Json:
+        """One page."""
+        return self._call("GET", "/v1/jobs", query=where)
+
+    def get_job(self, job: str) -> Json:
+        """By id, or by key."""
+        return self._call("GET", _job_path(job))
+
+    def update_job(self, job: str, changes: Json, *, if_version: int | None = None) -> Json:
+        """The job as saved. With `if_version`, only if nobody changed it since."""
+        headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
+        return self._call("PATCH", self._by_id(job), body=changes, headers=headers)
+
+    def delete_job(self, job: str) -> None:
+        """Its history stays."""
+        self._call("DELETE", self._by_id(job))
+
+    def pause_job(self, job: str, body: Json) -> Json:
+        """Tells `last_possible_side_effect_at`."""
+        return self._call("POST", f"{self._by_id(job)}/pause", body=body)
+
+    def resume_job(self, job: str) -> Json:
+        """Goes on at the next future instant."""
+        return self._call("POST", f"{self._by_id(job)}/resume", body={})
+
+    def trigger_job(self, job: str, body: Json) -> Json:
+        """The run that was recorded."""
+        return self._call("POST", f"{self._by_id(job)}/trigger", body=body, is_repeatable=True)
+
+    def next_fires(self, job: str, *, count: int) -> Json:
+        """Planned instants to come."""
+        return self._call("GET", f"{self._by_id(job)}/next", query={"count": count})
+
+    # ---------------------------------------------------------------- runs
+
+    def find_runs(self, **where: str | int | bool | None) -> Json:
+        """One page, newest planned instant first."""
+        return self._call("GET", "/v1/runs", query=where)
+
+    def get_run(self, run_id: str) -> Json:
+        """One run."""
+        return self._call("GET", _run_path(run_id))
+
+    def attempts(self, run_id: str) -> Json:
+        """Every finished attempt of a run."""
+        return self._call("GET", f"{_run_path(run_id)}/attempts")
+
+    def cancel_run(self, run_id: str) -> Json:
+        """End it if it waits; ask it to stop if it runs."""
+        return self._call("POST", f"{_run_path(run_id)}/cancel", body={})
+
+    def retry_run(self, run_id: str) -> Json:
+        """Bring an ended run back under its own id."""
+        return self._call("POST", f"{_run_path(run_id)}/retry", body={})
+
+    # ---------------------------------------------------------------- keys, secrets, health
+
+    def create_key(self, body: Json) -> Json:
+        """The key, with its text: shown only now."""
+        return self._call("POST", "/v1/keys", body=body)
+
+    def find_keys(self) -> Json:
+        """Every key, revoked ones too."""
+        return self._call("GET", "/v1/keys")
+
+    def revoke_key(self, key_id: str) -> None:
+        """Refused within 5 s."""
+        self._call("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
+
+    def rotate_secret(self, name: str) -> Json:
+        """The new secret, with its text: shown only now."""
+        return self._call("POST", f"/v1/secrets/{quote(name, safe='')}:rotate", body={})
+
+    def find_secrets(self) -> Json:
+        """Names and versions, no values."""
+        return self._call("GET", "/v1/secrets")
+
+    def server_date(self) -> str | None:
+        """The server's clock, as the Date header of its health page says."""
+        date: str | None = self._request("GET", "/healthz").headers.get("date")
+        return date
+
+    def _by_id(self, job: str) -> str:
+        """Changes are made by id only; a key is looked up first."""
+        return _job_path(job if job.startswith("job_") else str(self.get_job(job)["id"]))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json | None = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_repeatable: bool = False,
+    ) -> Json:
+        sent = dict(headers or {})
+        if is_repeatable:  # so that a repetition by the connection below us cannot make a second job or run
+            sent["idempotency-key"] = f'"{secrets.token_hex(16)}"'
+        known = {name: value for name, value in (query or {}).items() if value is not None}
+        response = self._request(method, path, json=body, params=known, headers=sent)
+        if response.is_success:
+            return dict(response.json()) if response.content else {}
+        raise ServerRefused(_problem(response), status=response.status_code)
+
+    def _request(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **parts)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ServerUnreachable(
+                f"no answer from {self.server}: {error or type(error).__name__}",
+                remedy="start it with `onbeat dev` or `onbeat serve`, or name another with --server or ONBEAT_URL",
+            ) from None
+
+
+def _job_path(job: str) -> str:
+    return f"/v1/jobs/{job}" if job.startswith("job_") else f"/v1/jobs/by-key/{quote(job, safe='')}"
+
+
+def _run_path(run_id: str) -> str:
+    return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def _problem(response: httpx.Response) -> Mapping[str, Any]:
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    if isinstance(problem, dict):
+        return problem
+    return {"detail": f"{response.url} answered {response.status_code} and is perhaps no onbeat server"}
