@@ -1,0 +1,102 @@
+"""Leases while they are held: claim, heartbeat, permit, give back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import RunState
+from onbeat.store.sqlite.endings import end_as_it_stands, read_live
+from onbeat.store.sqlite.lanes import pass_lanes_on
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.rows import TRIGGERS, Row
+from onbeat.store.values import Lease, LeasedRun, LeaseStatus
+
+_QUERIES = load_queries("leases")
+
+Held = Sequence[tuple[RunKey, bytes]]
+
+
+def claim(connection: apsw.Connection, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
+    """Lease the runs that are ready, the first of them first."""
+    claimed: list[LeasedRun] = []
+    updates: list[Row] = []
+    rows: list[Row] = connection.execute(_QUERIES["claimable_runs"], (now, queue, len(leases))).fetchall()
+    for lease, row in zip(leases, rows, strict=False):
+        (
+            slot, job_id, scheduled_at, attempt, trigger, job_version, payload, run_queue, late_after, deadline_at,
+            namespace, name, key, definition,
+        ) = row  # fmt: skip
+        until = min(lease.until, deadline_at)
+        updates.append((lease.token, lease.worker, until, now, deadline_at, slot, job_id, scheduled_at))
+        claimed.append(
+            LeasedRun(
+                RunKey(job_id, scheduled_at), lease.token, attempt + 1, TRIGGERS[trigger], job_version, namespace,
+                name, key, definition, payload, run_queue, until, now, deadline_at, late_after,
+            )
+        )  # fmt: skip
+    connection.executemany(_QUERIES["lease_run"], updates)
+    return claimed
+
+
+def extend(connection: apsw.Connection, held: Held, *, now: int, until: int, slots: int) -> list[LeaseStatus]:
+    """Heartbeat."""
+    answers: list[LeaseStatus] = []
+    for key, token in held:
+        found = _find_lease(connection, key, token, now=now, slots=slots)
+        if found is None:
+            answers.append(LeaseStatus.LEASE_LOST)
+            continue
+        cancel_requested, _held_back = found
+        connection.execute(_QUERIES["extend_lease"], (until, key.job_id % slots, key.job_id, key.scheduled_at))
+        answers.append(LeaseStatus.CANCEL if cancel_requested else LeaseStatus.LIVE)
+    return answers
+
+
+def permit(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> list[LeaseStatus]:
+    """May these attempts still begin?"""
+    answers: list[LeaseStatus] = []
+    for key, token in held:
+        found = _find_lease(connection, key, token, now=now, slots=slots)
+        if found is None:
+            answers.append(LeaseStatus.LEASE_LOST)
+            continue
+        cancel_requested, held_back = found
+        if cancel_requested:
+            answers.append(LeaseStatus.CANCEL)
+        elif held_back:
+            answers.append(LeaseStatus.HELD_BACK)
+        else:
+            connection.execute(_QUERIES["grant_again"], (now, key.job_id % slots, key.job_id, key.scheduled_at))
+            answers.append(LeaseStatus.LIVE)
+    return answers
+
+
+def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> int:
+    """Give leases back. A run that was asked to stop does not wait for another worker: it ends as cancelled."""
+    given_back = 0
+    freed: list[int] = []
+    for key, token in held:
+        connection.execute(_QUERIES["release_lease"], (now, key.job_id % slots, key.job_id, key.scheduled_at, token))
+        if connection.changes():
+            given_back += 1
+            continue
+        live = read_live(connection, key.job_id, key.scheduled_at, slots=slots)
+        if live is not None and live.lease_token == token:
+            end_as_it_stands(connection, live, state=RunState.CANCELLED, now=now)
+            freed.append(key.job_id)
+            given_back += 1
+    if freed:
+        pass_lanes_on(connection, freed, slots=slots, now=now)
+    return given_back
+
+
+def _find_lease(
+    connection: apsw.Connection, key: RunKey, token: bytes, *, now: int, slots: int
+) -> tuple[int, int] | None:
+    row = connection.execute(
+        _QUERIES["held_lease"], (key.job_id % slots, key.job_id, key.scheduled_at, token, now)
+    ).fetchone()
+    return None if row is None else (row[0], row[1])

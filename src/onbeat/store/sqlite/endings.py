@@ -1,0 +1,137 @@
+"""How a live run ends or goes back to pending: the writes that finish, expire, cancel and fires share.
+
+None of them passes a lane on: callers do that once for all jobs of a transaction, with `lanes.pass_lanes_on`.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.rows import Row, encode_response, live_run, storable_text
+from onbeat.store.values import EndRun, LiveRun, RetryRun, Verdict
+
+_LEASES = load_queries("leases")
+_JOBS = load_queries("jobs")
+
+
+class LiveRow:
+    """A live run with the columns that decisions do not see: tokens and what the last attempt came to."""
+
+    __slots__ = ("duration_us", "error", "last_token", "lease_token", "outcome", "run", "slot", "status")
+
+    def __init__(self, row: Row, *, slots: int) -> None:
+        self.run: LiveRun = live_run(row)
+        self.slot: int = self.run.key.job_id % slots
+        self.lease_token: bytes | None = row[18]
+        self.last_token: bytes | None = row[19]
+        self.outcome: str | None = row[20]
+        self.status: int | None = row[21]
+        self.error: str | None = row[22]
+        self.duration_us: int | None = row[23]
+
+    @property
+    def key_columns(self) -> tuple[int, int, int]:
+        """The primary key."""
+        return self.slot, self.run.key.job_id, self.run.key.scheduled_at
+
+
+def read_live(connection: apsw.Connection, job_id: int, scheduled_at: int, *, slots: int) -> LiveRow | None:
+    """The live run of that identity. None: there is none."""
+    for row in connection.execute(_LEASES["get_live"], (job_id % slots, job_id, scheduled_at)):
+        return LiveRow(row, slots=slots)
+    return None
+
+
+def end_as_it_stands(
+    connection: apsw.Connection,
+    live: LiveRow,
+    *,
+    state: RunState,
+    now: int,
+    error: str | None = None,
+    reason: SkipReason | None = None,
+    blocked_by: int | None = None,
+) -> None:
+    """End a run that no attempt of this transaction decides about: what its last attempt came to stays."""
+    _move_to_history(
+        connection,
+        live,
+        (
+            state, live.run.attempt_started_at, now, live.duration_us, live.status, live.outcome, live.last_token,
+            storable_text(error) or live.error, None, reason, blocked_by,
+        ),
+    )  # fmt: skip
+
+
+def write_verdict(
+    connection: apsw.Connection, live: LiveRow, verdict: Verdict, outcome: Outcome, *, token: bytes | None, now: int
+) -> RetryRun | EndRun:
+    """Write what was decided about an attempt that ended with `outcome`. Answer: what was in fact written.
+
+    `token` is the lease under which the attempt was finished; None where nobody finished it. A run that was asked to
+    stop, or whose job is deleted, does not run again whatever the verdict: it ends as cancelled.
+    """
+    if isinstance(verdict, RetryRun) and (obstacle := _what_forbids_a_retry(connection, live)):
+        verdict = EndRun(RunState.CANCELLED, obstacle)
+    counts = isinstance(verdict, EndRun) or verdict.counts
+    if counts and outcome.kind is not OutcomeKind.SUCCEEDED:
+        connection.execute(
+            _LEASES["insert_attempt"],
+            (
+                *live.key_columns, live.run.attempt, outcome.kind, outcome.started_at, outcome.duration_us,
+                live.run.worker, outcome.status, storable_text(outcome.error), token, encode_response(outcome.response),
+            ),
+        )  # fmt: skip
+    if isinstance(verdict, RetryRun):
+        make_pending(connection, live, outcome, ready_at=verdict.ready_at, token=token, back=0 if verdict.counts else 1)
+        return verdict
+    _move_to_history(
+        connection,
+        live,
+        (
+            verdict.state, outcome.started_at, now, outcome.duration_us, outcome.status, outcome.kind, token,
+            storable_text(verdict.error or outcome.error),
+            encode_response(outcome.response) if outcome.kind is OutcomeKind.SUCCEEDED else None, None, None,
+        ),
+    )  # fmt: skip
+    if verdict.pauses_job is not None:
+        _pause_job(connection, live, reason=verdict.pauses_job, now=now)
+    return verdict
+
+
+def make_pending(
+    connection: apsw.Connection, live: LiveRow, outcome: Outcome, *, ready_at: int, token: bytes | None, back: int
+) -> None:
+    """Back to pending under the same key and lane; `back` 1 gives the attempt number back."""
+    connection.execute(
+        _LEASES["make_pending"],
+        (
+            ready_at, back, token, outcome.kind, outcome.status, storable_text(outcome.error), outcome.duration_us,
+            *live.key_columns,
+        ),
+    )  # fmt: skip
+
+
+def _move_to_history(connection: apsw.Connection, live: LiveRow, values: Row) -> None:
+    connection.execute(_LEASES["end_run"], (*values, *live.key_columns))
+    connection.execute(_LEASES["delete_live"], live.key_columns)
+
+
+def _what_forbids_a_retry(connection: apsw.Connection, live: LiveRow) -> str | None:
+    if live.run.cancel_requested:
+        return "cancelled while an attempt was running"
+    if connection.execute(_LEASES["job_state"], (live.run.key.job_id,)).get == JobState.DELETED:
+        return "the job was deleted while an attempt was running"
+    return None
+
+
+def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: int) -> None:
+    job_id = live.run.key.job_id
+    if connection.execute(_LEASES["job_state"], (job_id,)).get in (JobState.PAUSED, JobState.DELETED):
+        return
+    connection.execute(_JOBS["set_job_state"], (JobState.PAUSED, storable_text(reason), 1, now, now, job_id))
+    connection.execute(_JOBS["drop_clock"], (live.slot, job_id))
+    connection.execute(_JOBS["hold_runs"], (1, live.slot, job_id))

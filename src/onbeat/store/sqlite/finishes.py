@@ -1,0 +1,129 @@
+"""The end of attempts: finish by the worker that holds the lease, expiry when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.states import RunState
+from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
+from onbeat.store.sqlite.lanes import pass_lanes_on
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.rows import RUN_STATES, encode_response
+from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
+
+_QUERIES = load_queries("leases")
+_RUNS = load_queries("runs")
+
+DecideFinish = Callable[[LiveRun, str, Finish], Verdict]
+DecideExpiry = Callable[[LiveRun, str], Verdict]
+
+
+def finish(
+    connection: apsw.Connection, items: Sequence[Finish], *, now: int, decide: DecideFinish, slots: int
+) -> list[Finished]:
+    """Write what workers report. Plain successes never leave SQLite: no row is read, no definition decoded."""
+    answers: list[Finished] = []
+    freed: list[int] = []
+    execute = connection.execute
+    end_succeeded, delete_live = _QUERIES["end_succeeded"], _QUERIES["delete_live"]
+    for item in items:
+        outcome = item.outcome
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            job_id, scheduled_at = item.key
+            slot = job_id % slots
+            execute(
+                end_succeeded,
+                (
+                    outcome.started_at, now, outcome.duration_us, outcome.status, encode_response(outcome.response),
+                    slot, job_id, scheduled_at, item.token,
+                ),
+            )  # fmt: skip
+            if connection.changes():
+                execute(delete_live, (slot, job_id, scheduled_at))
+                freed.append(job_id)
+                answers.append(Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED))
+                continue
+        answers.append(_finish_other(connection, item, freed=freed, now=now, decide=decide, slots=slots))
+    if freed:
+        pass_lanes_on(connection, freed, slots=slots, now=now)
+    return answers
+
+
+def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideExpiry, slots: int) -> list[Finished]:
+    """Take back runs whose lease or wall clock ran out, then retries that wait beyond their deadline."""
+    answers: list[Finished] = []
+    freed: list[int] = []
+    lost = [LiveRow(row, slots=slots) for row in connection.execute(_QUERIES["lost_leases"], (now, limit))]
+    for live in lost:
+        verdict = _judge(connection, live, decide)
+        written = write_verdict(connection, live, verdict, _lost_outcome(live, now=now), token=None, now=now)
+        answers.append(_answer(live, written, freed=freed))
+    overdue = connection.execute(_QUERIES["overdue_retries"], (now, limit - len(lost))).fetchall()
+    for live in [LiveRow(row, slots=slots) for row in overdue]:
+        verdict = _judge(connection, live, decide)
+        if isinstance(verdict, RetryRun):  # its time is up: waiting on would bring it back here for ever
+            verdict = EndRun(RunState.TIMED_OUT, "max_run_time passed")
+        end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
+        answers.append(_answer(live, verdict, freed=freed))
+    if freed:
+        pass_lanes_on(connection, freed, slots=slots, now=now)
+    return answers
+
+
+def _finish_other(
+    connection: apsw.Connection, item: Finish, *, freed: list[int], now: int, decide: DecideFinish, slots: int
+) -> Finished:
+    live = read_live(connection, item.key.job_id, item.key.scheduled_at, slots=slots)
+    if live is None or live.lease_token != item.token:
+        return _refuse(connection, item, live, slots=slots)
+    verdict = _judge(connection, live, lambda run, definition: decide(run, definition, item))
+    written = write_verdict(connection, live, verdict, item.outcome, token=item.token, now=now)
+    return _answer(live, written, freed=freed)
+
+
+def _refuse(connection: apsw.Connection, item: Finish, live: LiveRow | None, *, slots: int) -> Finished:
+    """Say why a token changes nothing: it has done so before, the run has ended, or the lease is another's."""
+    key_columns = (item.key.job_id % slots, item.key.job_id, item.key.scheduled_at)
+    state, last_token, ready_at = None, None, None
+    if live is not None:
+        state, last_token = live.run.state, live.last_token
+        ready_at = live.run.ready_at if state is RunState.PENDING else None
+    else:
+        for name, token in connection.execute(_RUNS["ended_token"], key_columns):
+            state, last_token = RUN_STATES[name], token
+    if last_token == item.token or connection.execute(_QUERIES["finished_by_token"], (*key_columns, item.token)).get:
+        return Finished(item.key, FinishResult.REPEATED, state, ready_at)
+    if live is None and state is not None:
+        return Finished(item.key, FinishResult.RUN_TERMINAL, state)
+    return Finished(item.key, FinishResult.LEASE_LOST, state)
+
+
+def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun, str], Verdict]) -> Verdict:
+    """Ask for the verdict. A decision that fails ends its own run, so that it cannot hold up the whole batch."""
+    definition = connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, live.run.key.job_id)).get
+    try:
+        return decide(live.run, definition)
+    except Exception as error:
+        return EndRun(RunState.FAILED, f"the outcome cannot be judged: {error}")
+
+
+def _lost_outcome(live: LiveRow, *, now: int) -> Outcome:
+    run = live.run
+    started_at = now if run.attempt_started_at is None else run.attempt_started_at
+    past_deadline = run.deadline_at is not None and run.deadline_at <= now
+    return Outcome(
+        kind=OutcomeKind.TIMED_OUT if past_deadline else OutcomeKind.LEASE_LOST,
+        started_at=started_at,
+        duration_us=max(now - started_at, 0),
+        error="max_run_time passed" if past_deadline else "the worker did not report in time",
+    )
+
+
+def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:
+    if isinstance(written, RetryRun):
+        return Finished(live.run.key, FinishResult.WILL_RETRY, RunState.PENDING, written.ready_at)
+    freed.append(live.run.key.job_id)
+    return Finished(live.run.key, FinishResult.ENDED, written.state)

@@ -1,0 +1,181 @@
+"""A fire becomes a run, on SQLite. Implements the contract's Fires.
+
+A batch is recorded with few statements for all its jobs. Where that meets a run that is recorded already, or a plan
+that a rule of the database refuses, it is rolled back and done again job by job, each under its own savepoint: then
+one bad job is parked and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import apsw
+
+from onbeat.domain.states import JobState
+from onbeat.store.sqlite.lanes import pass_lanes_on
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.readers import Readers
+from onbeat.store.sqlite.recording import PlannedFire, Tally, insert_run, park, record_alone, record_together
+from onbeat.store.sqlite.rows import Row, lane_hold, run_view, stored_job
+from onbeat.store.sqlite.writer import Writer
+from onbeat.store.values import DueJob, FiredBatch, FirePlan, LaneHold, NewRun, RunView
+
+_QUERIES = load_queries("fires")
+_JOBS = load_queries("jobs")
+_RUNS = load_queries("runs")
+
+Decide = Callable[[DueJob], FirePlan]
+
+
+class _BatchRefusedError(Exception):
+    """A batch cannot be recorded with few statements."""
+
+
+class SqliteFires:
+    """Fires of one data file."""
+
+    def __init__(self, *, writer: Writer, readers: Readers, slots: int) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._slots = slots
+
+    async def record_due(self, *, now: int, limit: int, decide: Decide) -> FiredBatch:
+        try:
+            return await self._writer.submit(
+                lambda connection: self._record(connection, now=now, limit=limit, decide=decide, one_by_one=False)
+            )
+        except _BatchRefusedError:
+            return await self._writer.submit(
+                lambda connection: self._record(connection, now=now, limit=limit, decide=decide, one_by_one=True)
+            )
+
+    async def insert_run(
+        self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
+    ) -> list[RunView] | None:
+        slot = job_id % self._slots
+
+        def write(connection: apsw.Connection) -> list[RunView] | None:
+            row = connection.execute(_JOBS["get_job"], (job_id,)).fetchone()
+            if row is None:
+                return None
+            job = stored_job(row)
+            holds, waiting = _read_lanes(connection, job_id, slot=slot)
+            held = job.state in (JobState.PAUSED, JobState.DELETED)
+            written = [
+                run
+                for run in decide(DueJob(job, now, holds, waiting))
+                if insert_run(connection, job, run, slot=slot, held=held, now=now)
+            ]
+            return [
+                run_view(view)
+                for run in written
+                for view in connection.execute(_RUNS["get_live_view"], (slot, job_id, run.scheduled_at))
+            ]
+
+        return await self._writer.submit(write)
+
+    async def next_due_at(self) -> int | None:
+        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"]).get)
+
+    def _record(
+        self, connection: apsw.Connection, *, now: int, limit: int, decide: Decide, one_by_one: bool
+    ) -> FiredBatch:
+        rows = connection.execute(_QUERIES["due_jobs"], (now, limit)).fetchall()
+        fires: list[PlannedFire] = []
+        parked: list[tuple[int, str]] = []
+        for row in rows:
+            fire = self._plan(connection, row, decide, parked=parked, now=now)
+            if fire is not None:
+                fires.append(fire)
+        tally = Tally()
+        if one_by_one:
+            for fire in fires:
+                self._record_or_park(connection, fire, tally, parked=parked, now=now)
+        else:
+            self._record_together(connection, fires, tally, now=now)
+        if tally.freed:
+            tally.pending += pass_lanes_on(connection, tally.freed, slots=self._slots, now=now)
+        return FiredBatch(
+            leased=tuple(tally.leased),
+            jobs=len(rows),
+            runs=tally.runs,
+            pending=tally.pending,
+            marks=tally.marks,
+            conflicts=tally.conflicts,
+            cancelled=tuple(tally.cancelled),
+            parked=tuple(parked),
+            next_due_at=connection.execute(_QUERIES["next_due_at"]).get,
+        )
+
+    def _plan(
+        self, connection: apsw.Connection, row: Row, decide: Decide, *, parked: list[tuple[int, str]], now: int
+    ) -> PlannedFire | None:
+        """Decide about one due clock. None: it is gone, with its job parked or not active."""
+        due_at, job_id, is_busy = row[9], row[14], row[15]
+        slot = job_id % self._slots
+        if row[6] != JobState.ACTIVE:
+            connection.execute(_JOBS["drop_clock"], (slot, job_id))
+            return None
+        holds, waiting = _read_lanes(connection, job_id, slot=slot) if is_busy else ((), None)
+        try:
+            due = DueJob(stored_job(row), due_at, holds, waiting)
+            plan = decide(due)
+            if plan.next_fire_at is not None and plan.next_fire_at <= due_at:
+                raise ValueError(f"its next fire, {plan.next_fire_at}, does not come after {due_at}")
+        except Exception as error:
+            _park(connection, job_id, error, slot=slot, parked=parked, now=now)
+            return None
+        return PlannedFire(due, plan, slot)
+
+    def _record_together(
+        self, connection: apsw.Connection, fires: list[PlannedFire], tally: Tally, *, now: int
+    ) -> None:
+        try:
+            is_recorded = record_together(connection, fires, tally, slots=self._slots, now=now)
+        except apsw.ConstraintError as error:
+            raise _BatchRefusedError from error
+        if not is_recorded:
+            raise _BatchRefusedError
+
+    def _record_or_park(
+        self,
+        connection: apsw.Connection,
+        fire: PlannedFire,
+        tally: Tally,
+        *,
+        parked: list[tuple[int, str]],
+        now: int,
+    ) -> None:
+        own = Tally()
+        try:
+            with connection:
+                record_alone(connection, fire, own, slots=self._slots, now=now)
+        except apsw.ConstraintError as error:
+            _park(connection, fire.due.job.job_id, error, slot=fire.slot, parked=parked, now=now)
+            return
+        tally.leased += own.leased
+        tally.runs += own.runs
+        tally.pending += own.pending
+        tally.marks += own.marks
+        tally.conflicts += own.conflicts
+        tally.cancelled += own.cancelled
+        tally.freed += own.freed
+
+
+def _read_lanes(connection: apsw.Connection, job_id: int, *, slot: int) -> tuple[tuple[LaneHold, ...], int | None]:
+    holds = tuple(lane_hold(row) for row in connection.execute(_QUERIES["lane_holds"], (slot, job_id)))
+    return holds, connection.execute(_QUERIES["newest_waiting"], (slot, job_id)).get
+
+
+def _park(
+    connection: apsw.Connection,
+    job_id: int,
+    error: Exception,
+    *,
+    slot: int,
+    parked: list[tuple[int, str]],
+    now: int,
+) -> None:
+    reason = str(error) or type(error).__name__
+    park(connection, job_id, slot=slot, reason=reason, now=now)
+    parked.append((job_id, reason))

@@ -1,0 +1,65 @@
+"""Who may deliver what, until when, on SQLite. Implements the contract's Leases; the steps are in `claims`,
+`finishes` and `interventions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import RunState
+from onbeat.store.sqlite.claims import claim, extend, permit, release
+from onbeat.store.sqlite.finishes import expire, finish
+from onbeat.store.sqlite.interventions import cancel, revive
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.readers import Readers
+from onbeat.store.sqlite.writer import Writer
+from onbeat.store.values import Finish, Finished, Lease, LeasedRun, LeaseStatus, LiveRun, Verdict
+
+_QUERIES = load_queries("leases")
+
+
+class SqliteLeases:
+    """Leases of one data file."""
+
+    def __init__(self, *, writer: Writer, readers: Readers, slots: int) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._slots = slots
+
+    async def next_ready_at(self, *, queue: str | None) -> int | None:
+        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_ready_at"], (queue,)).get)
+
+    async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
+        return await self._writer.submit(lambda connection: claim(connection, leases, now=now, queue=queue))
+
+    async def extend(self, held: Sequence[tuple[RunKey, bytes]], *, now: int, until: int) -> list[LeaseStatus]:
+        return await self._writer.submit(
+            lambda connection: extend(connection, held, now=now, until=until, slots=self._slots)
+        )
+
+    async def permit(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> list[LeaseStatus]:
+        return await self._writer.submit(lambda connection: permit(connection, held, now=now, slots=self._slots))
+
+    async def finish(
+        self, items: Sequence[Finish], *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
+    ) -> list[Finished]:
+        return await self._writer.submit(
+            lambda connection: finish(connection, items, now=now, decide=decide, slots=self._slots)
+        )
+
+    async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
+        return await self._writer.submit(lambda connection: release(connection, held, now=now, slots=self._slots))
+
+    async def expire(self, *, now: int, limit: int, decide: Callable[[LiveRun, str], Verdict]) -> list[Finished]:
+        return await self._writer.submit(
+            lambda connection: expire(connection, now=now, limit=limit, decide=decide, slots=self._slots)
+        )
+
+    async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
+        return await self._writer.submit(lambda connection: cancel(connection, key, now=now, slots=self._slots))
+
+    async def revive(self, key: RunKey, *, now: int, late_after: int) -> RunState | None:
+        return await self._writer.submit(
+            lambda connection: revive(connection, key, now=now, late_after=late_after, slots=self._slots)
+        )

@@ -1,0 +1,90 @@
+-- Fires become runs. Bindings go by position, in the order in which a name first appears in a query.
+
+-- name: due_jobs
+-- Walks clocks_due over all slots, since one node owns the file; LEFT JOIN keeps that order without statistics.
+-- `busy` saves two look-ups for the many jobs that have no live run.
+SELECT
+    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
+WHERE c.next_fire_at <= :now
+ORDER BY c.next_fire_at, c.slot, c.job_id
+LIMIT :limit;
+
+-- name: lane_holds
+-- Walks live_lanes.
+SELECT lane, scheduled_at, state, trigger, attempt, ready_at
+FROM live_runs INDEXED BY live_lanes
+WHERE slot = :slot AND job_id = :job_id AND lane IS NOT NULL
+ORDER BY lane;
+
+-- name: newest_waiting
+-- Walks live_waiting. Rank 0: made by the schedule.
+SELECT scheduled_at
+FROM live_runs INDEXED BY live_waiting
+WHERE slot = :slot AND job_id = :job_id AND rank = 0 AND state = 'pending' AND lane IS NULL
+ORDER BY scheduled_at DESC
+LIMIT 1;
+
+-- name: next_due_at
+-- Walks clocks_due.
+SELECT min(next_fire_at) FROM clocks;
+
+-- name: move_clock
+UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :job_id;
+
+-- name: insert_leased_run
+-- Born running. The fire's identity must be new among live runs, ended runs and collapsed ranges.
+INSERT INTO live_runs (
+    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
+    late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
+    lease_token, lease_until, worker
+)
+SELECT
+    :slot, :job_id, :scheduled_at, 'running', :trigger, :job_version, 1, :lane, :held, :queue, :payload, :ready_at,
+    :late_after, :max_run_us, :now, :now, :now, :now, :now + :max_run_us,
+    :lease_token, min(:lease_until, :now + :max_run_us), :worker
+WHERE
+    NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    AND coalesce((
+        SELECT until FROM ended_runs INDEXED BY ended_ranges
+        WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :scheduled_at AND count > 1
+        ORDER BY scheduled_at DESC LIMIT 1
+    ), -1) < :scheduled_at
+ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
+
+-- name: insert_pending_run
+-- The fire's identity must be new among live runs, ended runs and collapsed ranges.
+INSERT INTO live_runs (
+    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
+    late_after, max_run_us, created_at
+)
+SELECT
+    :slot, :job_id, :scheduled_at, 'pending', :trigger, :job_version, 0, :lane, :held, :queue, :payload, :ready_at,
+    :late_after, :max_run_us, :now
+WHERE
+    NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    AND coalesce((
+        SELECT until FROM ended_runs INDEXED BY ended_ranges
+        WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :scheduled_at AND count > 1
+        ORDER BY scheduled_at DESC LIMIT 1
+    ), -1) < :scheduled_at
+ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
+
+-- name: insert_mark
+-- A mark is born ended; an instant that is recorded already keeps its record.
+INSERT INTO ended_runs (
+    slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at,
+    reason, count, until, blocked_by
+)
+SELECT
+    :slot, :job_id, :scheduled_at, :state, 0, 'schedule', :job_version, 0, :now, :now,
+    :reason, :count, :until, :blocked_by
+WHERE
+    NOT EXISTS (SELECT 1 FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
+
+-- name: stop_run
+UPDATE live_runs SET cancel_requested = 1
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'running';

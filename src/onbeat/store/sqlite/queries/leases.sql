@@ -1,0 +1,198 @@
+-- Who may deliver what, until when. Bindings go by position, in the order in which a name first appears in a query.
+
+-- name: next_ready_at
+-- Walks live_claimable.
+SELECT ready_at
+FROM live_runs INDEXED BY live_claimable
+WHERE queue IS :queue AND state = 'pending' AND lane IS NOT NULL AND held = 0
+ORDER BY ready_at
+LIMIT 1;
+
+-- name: claimable_runs
+-- Walks live_claimable: runs that wait for a lane, lie in the future or belong to a paused job are not in its way.
+SELECT
+    l.slot, l.job_id, l.scheduled_at, l.attempt, l.trigger, l.job_version, l.payload, l.queue, l.late_after,
+    coalesce(l.deadline_at, :now + l.max_run_us), j.namespace, j.name, j.key,
+    CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
+        SELECT v.definition FROM job_versions AS v
+        WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
+        ORDER BY v.version LIMIT 1
+    ), j.definition) END
+FROM live_runs AS l INDEXED BY live_claimable CROSS JOIN jobs AS j ON j.job_id = l.job_id
+WHERE l.queue IS :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0 AND l.ready_at <= :now
+ORDER BY l.ready_at
+LIMIT :limit;
+
+-- name: lease_run
+-- A lease never outlives the run's deadline, so live_leased serves both kinds of expiry.
+UPDATE live_runs SET
+    state = 'running', attempt = attempt + 1, lease_token = :token, worker = :worker, lease_until = :until,
+    granted_at = :now, attempt_started_at = :now,
+    first_started_at = coalesce(first_started_at, :now), deadline_at = :deadline_at
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending';
+
+-- name: held_lease
+-- Is this token the run's, and its lease live? Walks the primary key of live_runs.
+SELECT cancel_requested, held
+FROM live_runs
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+    AND state = 'running' AND lease_token = :token AND lease_until >= :now;
+
+-- name: extend_lease
+UPDATE live_runs SET lease_until = min(:until, deadline_at)
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: grant_again
+UPDATE live_runs SET granted_at = :now WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: release_lease
+-- The attempt does not count, so its number is given back. No row where the token is not the run's.
+UPDATE live_runs SET
+    state = 'pending', ready_at = :now, attempt = attempt - 1, lease_token = NULL, lease_until = NULL
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+    AND state = 'running' AND lease_token = :token AND cancel_requested = 0;
+
+-- name: end_succeeded
+-- The hot end of a run: no row where the token is not the run's, or the run was asked to stop.
+INSERT INTO ended_runs (
+    slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
+    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response
+)
+SELECT
+    slot, job_id, scheduled_at, 'succeeded', first_started_at > late_after, trigger, job_version, attempt, created_at,
+    first_started_at, :started_at, :now, :duration_us, max_run_us, :status, 'succeeded', worker, lease_token, queue,
+    payload, :response
+FROM live_runs
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+    AND state = 'running' AND lease_token = :token AND cancel_requested = 0;
+
+-- name: delete_live
+DELETE FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: any_waiting
+-- Walks live_waiting: where no run waits for a lane, ending a run has nothing to pass on.
+SELECT 1 FROM live_runs INDEXED BY live_waiting WHERE state = 'pending' AND lane IS NULL LIMIT 1;
+
+-- name: get_live
+-- Walks the primary key of live_runs.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
+    first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
+    lease_token, last_token, outcome, status, error, duration_us
+FROM live_runs
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: lost_leases
+-- Walks live_leased.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
+    first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
+    lease_token, last_token, outcome, status, error, duration_us
+FROM live_runs INDEXED BY live_leased
+WHERE state = 'running' AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
+ORDER BY lease_until
+LIMIT :limit;
+
+-- name: overdue_retries
+-- Walks live_retries.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
+    first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
+    lease_token, last_token, outcome, status, error, duration_us
+FROM live_runs INDEXED BY live_retries
+WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
+ORDER BY deadline_at
+LIMIT :limit;
+
+-- name: definition_of_version
+-- Walks the primary keys of job_versions and jobs.
+SELECT
+    coalesce((
+        SELECT v.definition FROM job_versions AS v
+        WHERE v.slot = j.slot AND v.job_id = j.job_id AND v.version >= :job_version
+        ORDER BY v.version LIMIT 1
+    ), j.definition)
+FROM jobs AS j
+WHERE j.job_id = :job_id;
+
+-- name: end_run
+-- Every end but a plain success. Walks the primary key of live_runs.
+INSERT INTO ended_runs (
+    slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
+    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, error, response,
+    reason, blocked_by
+)
+SELECT
+    slot, job_id, scheduled_at, :state, coalesce(first_started_at > late_after, 0), trigger, job_version, attempt,
+    created_at, first_started_at, :attempt_started_at, :now, :duration_us, max_run_us, :status, :outcome, worker,
+    :last_token, queue, payload, :error, :response, :reason, :blocked_by
+FROM live_runs
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: make_pending
+-- From running, under the same key and lane. `back` is 1 where the attempt does not count.
+UPDATE live_runs SET
+    state = 'pending', ready_at = :ready_at, attempt = attempt - :back, lease_token = NULL, lease_until = NULL,
+    cancel_requested = 0, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
+    duration_us = :duration_us
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: insert_attempt
+INSERT INTO attempts (
+    slot, job_id, scheduled_at, attempt, kind, started_at, duration_us, worker, status, error, token, response
+)
+VALUES (
+    :slot, :job_id, :scheduled_at, :attempt, :kind, :started_at, :duration_us, :worker, :status, :error, :token,
+    :response
+)
+ON CONFLICT (slot, job_id, scheduled_at, attempt) DO NOTHING;
+
+-- name: finished_by_token
+-- Walks the primary key of attempts.
+SELECT 1 FROM attempts
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND token = :token;
+
+-- name: max_running
+SELECT max_running FROM jobs WHERE job_id = :job_id;
+
+-- name: held_lanes
+-- Walks live_lanes.
+SELECT lane FROM live_runs INDEXED BY live_lanes WHERE slot = :slot AND job_id = :job_id AND lane IS NOT NULL;
+
+-- name: next_waiting
+-- Walks live_waiting: made by the schedule first, then oldest.
+SELECT scheduled_at
+FROM live_runs INDEXED BY live_waiting
+WHERE slot = :slot AND job_id = :job_id AND state = 'pending' AND lane IS NULL
+ORDER BY rank, scheduled_at
+LIMIT 1;
+
+-- name: give_lane
+UPDATE live_runs SET lane = :lane, ready_at = max(ready_at, :now)
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: revive_run
+-- A new life of an ended run: its attempts are kept, its clock of max_run_us starts again.
+INSERT INTO live_runs (
+    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
+    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker
+)
+SELECT
+    e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM job_versions AS v
+        WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
+    ) THEN e.job_version ELSE j.version END,
+    e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :now,
+    :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker
+FROM ended_runs AS e CROSS JOIN jobs AS j ON j.job_id = e.job_id
+WHERE e.slot = :slot AND e.job_id = :job_id AND e.scheduled_at = :scheduled_at;
+
+-- name: delete_ended
+DELETE FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: job_state
+SELECT state FROM jobs WHERE job_id = :job_id;

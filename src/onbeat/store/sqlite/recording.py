@@ -1,0 +1,187 @@
+"""Writes what was decided about a fire: runs, marks, the clock, the job's state. Shared by fires and job changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import apsw
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.sqlite.endings import end_as_it_stands, read_live
+from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.rows import Row, storable_text
+from onbeat.store.values import DueJob, FirePlan, Lease, LeasedRun, Mark, NewRun, StoredJob
+
+_FIRES = load_queries("fires")
+_JOBS = load_queries("jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFire:
+    """A due job and what becomes of it."""
+
+    due: DueJob
+    plan: FirePlan
+    slot: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What recording has come to so far."""
+
+    leased: list[LeasedRun] = field(default_factory=list)
+    runs: int = 0
+    pending: int = 0
+    marks: int = 0
+    conflicts: int = 0
+    cancelled: list[RunKey] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)  # jobs in which a lane may have become free
+
+    def add_run(self, job: StoredJob, run: NewRun, *, now: int) -> None:
+        """Count a run that was written."""
+        self.runs += 1
+        if run.lease is not None:
+            self.leased.append(leased_run(job, run, run.lease, now=now))
+        elif run.lane is not None:
+            self.pending += 1
+
+
+def record_together(
+    connection: apsw.Connection, fires: list[PlannedFire], tally: Tally, *, slots: int, now: int
+) -> bool:
+    """Record many fires with few statements. False: some run is recorded already, and the caller must roll back."""
+    for fire in fires:
+        if fire.plan.replaced or fire.plan.cancelled:
+            make_room(connection, fire, tally, slots=slots, now=now)
+    leased: list[Row] = []
+    pending: list[Row] = []
+    for fire in fires:
+        job = fire.due.job
+        for run in fire.plan.runs:
+            if run.lease is not None:
+                leased.append(_leased_row(job, run, run.lease, slot=fire.slot, held=0, now=now))
+            else:
+                pending.append(_pending_row(job, run, slot=fire.slot, held=0, now=now))
+            tally.add_run(job, run, now=now)
+    before = connection.total_changes()
+    if leased:
+        connection.executemany(_FIRES["insert_leased_run"], leased)
+    if pending:
+        connection.executemany(_FIRES["insert_pending_run"], pending)
+    if connection.total_changes() - before != len(leased) + len(pending):
+        return False
+    for fire in fires:
+        for mark in fire.plan.marks:
+            tally.marks += insert_mark(
+                connection, mark, job_id=fire.due.job.job_id, slot=fire.slot, job_version=fire.due.job.version, now=now
+            )
+    _move_clocks(connection, fires, now=now)
+    return True
+
+
+def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *, slots: int, now: int) -> None:
+    """Record one fire, counting runs that somebody else has recorded."""
+    make_room(connection, fire, tally, slots=slots, now=now)
+    job = fire.due.job
+    for run in fire.plan.runs:
+        if insert_run(connection, job, run, slot=fire.slot, held=False, now=now):
+            tally.add_run(job, run, now=now)
+        else:
+            tally.conflicts += 1
+    for mark in fire.plan.marks:
+        tally.marks += insert_mark(
+            connection, mark, job_id=job.job_id, slot=fire.slot, job_version=job.version, now=now
+        )
+    _move_clocks(connection, [fire], now=now)
+
+
+def make_room(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *, slots: int, now: int) -> None:
+    """End the runs that the new one replaces and ask those to stop that it cancels.
+
+    A run to be cancelled that only waits for its next attempt ends at once, as `cancel` would end it.
+    """
+    job_id = fire.due.job.job_id
+    for mark in fire.plan.replaced:
+        live = read_live(connection, job_id, mark.scheduled_at, slots=slots)
+        if live is None or live.run.state is not RunState.PENDING or live.run.attempt:
+            continue
+        reason = mark.reason or SkipReason.OVERLAP
+        end_as_it_stands(connection, live, state=RunState.SKIPPED, now=now, reason=reason, blocked_by=mark.blocked_by)
+        tally.freed.append(job_id)
+    for scheduled_at in fire.plan.cancelled:
+        live = read_live(connection, job_id, scheduled_at, slots=slots)
+        if live is None:
+            continue
+        if live.run.state is RunState.RUNNING:
+            connection.execute(_FIRES["stop_run"], live.key_columns)
+            tally.cancelled.append(live.run.key)
+        else:
+            end_as_it_stands(connection, live, state=RunState.CANCELLED, now=now)
+            tally.freed.append(job_id)
+
+
+def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot: int, held: bool, now: int) -> bool:
+    """Write one run. False: its identity is recorded already, by a row or inside a collapsed range."""
+    if run.lease is not None:
+        row = _leased_row(job, run, run.lease, slot=slot, held=int(held), now=now)
+        connection.execute(_FIRES["insert_leased_run"], row)
+    else:
+        connection.execute(_FIRES["insert_pending_run"], _pending_row(job, run, slot=slot, held=int(held), now=now))
+    return connection.changes() == 1
+
+
+def insert_mark(connection: apsw.Connection, mark: Mark, *, job_id: int, slot: int, job_version: int, now: int) -> bool:
+    """Write instants that will never run, as history. False: the first of them is recorded already."""
+    connection.execute(
+        _FIRES["insert_mark"],
+        (
+            slot, job_id, mark.scheduled_at, mark.state, job_version, now, mark.reason, mark.count,
+            mark.until if mark.count > 1 else None, mark.blocked_by,
+        ),
+    )  # fmt: skip
+    return connection.changes() == 1
+
+
+def park(connection: apsw.Connection, job_id: int, *, slot: int, reason: str, now: int) -> None:
+    """Set a job to `error`, without a clock, so that it stops no other."""
+    connection.execute(_JOBS["set_job_state"], (JobState.ERROR, storable_text(reason), 0, now, None, job_id))
+    connection.execute(_JOBS["drop_clock"], (slot, job_id))
+
+
+def leased_run(job: StoredJob, run: NewRun, lease: Lease, *, now: int) -> LeasedRun:
+    """What the worker gets of a run that was born leased."""
+    deadline_at = now + run.max_run_us
+    return LeasedRun(
+        RunKey(job.job_id, run.scheduled_at), lease.token, 1, run.trigger, job.version, job.namespace, job.name,
+        job.key, job.definition, run.payload, run.queue, min(lease.until, deadline_at), now, deadline_at,
+        run.late_after,
+    )  # fmt: skip
+
+
+def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: int) -> None:
+    moved: list[Row] = []
+    for fire in fires:
+        plan, job_id = fire.plan, fire.due.job.job_id
+        if plan.state is not None:
+            reason = storable_text(plan.reason)
+            connection.execute(_JOBS["set_job_state"], (plan.state, reason, 0, now, None, job_id))
+        if plan.next_fire_at is None or plan.state not in (None, JobState.ACTIVE):
+            connection.execute(_JOBS["drop_clock"], (fire.slot, job_id))
+        else:
+            moved.append((plan.next_fire_at, fire.slot, job_id))
+    connection.executemany(_FIRES["move_clock"], moved)
+
+
+def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: int, now: int) -> Row:
+    return (
+        slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
+        run.ready_at, run.late_after, run.max_run_us, now, lease.token, lease.until, lease.worker,
+    )  # fmt: skip
+
+
+def _pending_row(job: StoredJob, run: NewRun, *, slot: int, held: int, now: int) -> Row:
+    return (
+        slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
+        run.ready_at, run.late_after, run.max_run_us, now,
+    )  # fmt: skip
