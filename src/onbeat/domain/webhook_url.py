@@ -23,7 +23,8 @@ MAX_URL_BYTES: Final = 2_048
 FIELD: Final = "target.url"
 _SCHEME_PORTS: Final = {"http": 80, "https": 443}
 
-_SPLIT = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/?#]*)([^#]*))?", re.ASCII)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):", re.ASCII)
+_AFTER_SCHEME = re.compile(r"//([^/?#]+)([^#]*)")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]*))?", re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}|0", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
@@ -66,16 +67,13 @@ def parse_url(text: object) -> WebhookUrl:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_URL_BYTES:
         raise _refusal("url_too_long", f"the URL is longer than {MAX_URL_BYTES} bytes")
     _refuse_ambiguous_characters(text)
-    found = _SPLIT.fullmatch(text)
+    scheme = _read_scheme(text)
+    found = _AFTER_SCHEME.fullmatch(text, len(scheme) + 1)
+    if found is None and "#" in text:
+        raise _refusal("url_invalid", "the URL has a fragment, which is never sent", remedy="remove # and the rest")
     if found is None:
-        if "#" in text:
-            raise _refusal("url_invalid", "the URL has a fragment, which is never sent", remedy="remove # and the rest")
-        raise _refusal("url_invalid", "the URL does not begin with a scheme", remedy="write https://host/path")
-    scheme, authority, target = found[1].lower(), found[2], found[3]
-    if scheme not in _SCHEME_PORTS:
-        raise _refusal("scheme_not_allowed", f"{scheme}: is not a scheme that webhooks use", remedy="use https://")
-    if not authority:
         raise _refusal("url_invalid", "the URL names no host", remedy=f"write {scheme}://host/path")
+    authority, target = found[1], found[2]
     host, port = _split_authority(authority)
     name, address = _read_host(host)
     return WebhookUrl(
@@ -89,6 +87,16 @@ def parse_url(text: object) -> WebhookUrl:
 
 def _refusal(code: str, detail: str, *, remedy: str | None = None) -> DefinitionError:
     return DefinitionError(code, detail, field=FIELD, remedy=remedy)
+
+
+def _read_scheme(text: str) -> str:
+    found = _SCHEME.match(text)
+    if found is None:
+        raise _refusal("url_invalid", "the URL does not begin with a scheme", remedy="write https://host/path")
+    scheme = found[1].lower()
+    if scheme not in _SCHEME_PORTS:
+        raise _refusal("scheme_not_allowed", f"{scheme[:40]}: is no scheme that webhooks use", remedy="use https://")
+    return scheme
 
 
 def _refuse_ambiguous_characters(text: str) -> None:
