@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from onbeat.domain.errors import ConfigError
 
 PREFIX = "ONBEAT_"
-_NOT_SETTINGS = frozenset({"CONFIG", "URL", "API_KEY", "API_KEY_FILE"})  # read by the CLI's client commands, not by a server
+# Read by the CLI's client commands, not by a server.
+_NOT_SETTINGS = frozenset({"CONFIG", "URL", "API_KEY", "API_KEY_FILE"})
 
 
 class Settings(BaseModel):

@@ -95,7 +95,8 @@ def write_pages() -> None:
     for page, (mark, make) in MADE.items():
         path = DOCS / page
         text = path.read_text()
-        path.write_text(text.replace(between_marks(text, mark), make()))
+        start, end = f"<!-- {mark} -->\n", f"\n<!-- /{mark} -->"
+        path.write_text(text.replace(start + between_marks(text, mark) + end, start + make() + end))
 
 
 if __name__ == "__main__":

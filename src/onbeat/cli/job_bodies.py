@@ -6,20 +6,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import RequestError
 
 Json = dict[str, Any]
 
 
-def schedules(
-    *, cron: Sequence[str] | None, timezone: str | None, every: Sequence[str] | None, at: Sequence[str] | None
-) -> list[Json]:
+def schedules(*, cron: Sequence[str] | None, every: Sequence[str] | None, at: Sequence[str] | None) -> list[Json]:
     """The schedules of a job."""
-    if timezone is not None and not cron:
-        raise RequestError("--tz belongs to --cron", field="--tz", remedy="give the --cron expression too")
-    zone = {"timezone": timezone} if timezone is not None else {}
     return [
-        *({"cron": expression, **zone} for expression in cron or ()),
+        *({"cron": expression} for expression in cron or ()),
         *({"every": length} for length in every or ()),
         *({"at": instant} for instant in at or ()),
     ]
@@ -37,6 +33,8 @@ def target(
     """The target of a job: a webhook or a queue."""
     if queue is not None and (url is not None or method is not None or headers or body is not None):
         raise RequestError("--queue excludes --url, --method, --header and --body", field="--queue")
+    if body is not None and payload is not None:
+        raise RequestError("--body excludes --payload", field="--body")
     fields = {
         "url": url,
         "queue": queue,
@@ -53,22 +51,40 @@ def job_body(
     name: str | None,
     tags: Sequence[str] | None,
     schedules: list[Json],
+    timezone: str | None,
     target: Json,
     grace: str | None,
     timeout: str | None,
     overlap: str | None,
 ) -> Json:
     """The fields that were given."""
+    if timezone is not None and not any("cron" in schedule or "at" in schedule for schedule in schedules):
+        raise RequestError("--tz belongs to --cron and --at", field="--tz", remedy="give the --cron expression too")
     fields: Json = {
         "name": name,
         "tags": list(tags) if tags else None,
         "schedules": schedules or None,
+        "timezone": timezone,
         "target": target or None,
-        "grace": grace,
-        "timeout": timeout,
+        "grace_s": None if grace is None else parse_duration(grace, field="--grace"),
+        "timeout_s": None if timeout is None else parse_duration(timeout, field="--timeout"),
         "overlap": overlap,
     }
     return {field: value for field, value in fields.items() if value is not None}
+
+
+def with_exclusions(target: Json) -> Json:
+    """A target for a merge patch: what cannot stand beside the new fields is taken away."""
+    excluded: tuple[str, ...] = ()
+    if "queue" in target:
+        excluded = ("url", "method", "headers", "body", "secret")
+    elif "url" in target:
+        excluded = ("queue",)
+    if "payload" in target:
+        excluded = (*excluded, "body")
+    if "body" in target:
+        excluded = (*excluded, "payload")
+    return {**dict.fromkeys(excluded), **target}
 
 
 def check_new_job(job: Json) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from onbeat.cli.moments import in_zone, zone_of
 from onbeat.cli.terminal import print_fields, print_table
+from onbeat.domain.duration import format_duration
 
 Json = Mapping[str, Any]
 
@@ -47,11 +48,15 @@ def print_job(job: Json) -> None:
 
 
 def _schedules(job: Json) -> str:
-    return ", ".join(
-        next(str(schedule[kind]) for kind in ("cron", "every", "at") if kind in schedule)
-        + (f" {schedule['timezone']}" if schedule.get("timezone") else "")
-        for schedule in job["schedules"]
-    )
+    return ", ".join(_schedule(schedule) for schedule in job.get("schedules") or ())
+
+
+def _schedule(schedule: Json) -> str:
+    if "cron" in schedule:
+        return f"{schedule['cron']} {schedule.get('timezone') or ''}".strip()
+    if "every" in schedule:
+        return f"every {format_duration(schedule['every'])}"
+    return f"at {schedule['at']}"
 
 
 def _moment(value: Any, zone: str) -> str:

@@ -17,7 +17,9 @@ app = typer.Typer(help="Define jobs, look at them, stop and start them.", no_arg
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id (job_…) or its key.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call it.")]
 CronOption = Annotated[list[str] | None, typer.Option("--cron", metavar="EXPR", help="Cron schedule; may be repeated.")]
-ZoneOption = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="Time zone of --cron. Default: UTC.")]
+ZoneOption = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="Time zone of --cron and of a local --at. Default: UTC.")
+]
 EveryOption = Annotated[
     list[str] | None, typer.Option("--every", metavar="LENGTH", help="Interval, such as 5m or 1h30m; may be repeated.")
 ]
@@ -99,15 +101,19 @@ def create_job(
     job = job_bodies.job_body(
         name=name,
         tags=tag,
-        schedules=job_bodies.schedules(cron=cron, timezone=tz, every=every, at=at),
+        schedules=job_bodies.schedules(cron=cron, every=every, at=at),
+        timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
         grace=grace,
         timeout=timeout,
         overlap=overlap,
     )
     job_bodies.check_new_job(job)
+    if key is not None:
+        job["key"] = key
+    job.setdefault("name", key or url or queue)
     with connect(server) as api:
-        _show(api.create_job({**job, "name": name or key or "unnamed", **({"key": key} if key else {})}), as_json)
+        _show(api.create_job(job), as_json)
 
 
 @app.command("update")
@@ -138,13 +144,16 @@ def update_job(
     changes = job_bodies.job_body(
         name=name,
         tags=tag,
-        schedules=job_bodies.schedules(cron=cron, timezone=tz, every=every, at=at),
+        schedules=job_bodies.schedules(cron=cron, every=every, at=at),
+        timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
         grace=grace,
         timeout=timeout,
         overlap=overlap,
     )
     job_bodies.check_changes(changes)
+    if "target" in changes:
+        changes["target"] = job_bodies.with_exclusions(changes["target"])
     with connect(server) as api:
         _show(api.update_job(job, changes, if_version=if_version), as_json)
 
@@ -168,12 +177,17 @@ def pause_job(
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
-    """No new run and no new attempt from now on."""
-    request: dict[str, Any] = {"in_flight": "cancel" if cancel else "finish"}
+    """No new run and no new attempt from now on. Tells when the last side effect can have begun."""
+    request: dict[str, Any] = {"running": "cancel" if cancel else "finish"}
     if note is not None:
         request["note"] = note
     with connect(server) as api:
-        _show(api.pause_job(job, request), as_json)
+        paused = api.pause_job(job, request)
+    if as_json:
+        print_json(paused)
+        return
+    print_job(paused["job"])
+    print_fields([("last possible side effect", paused["last_possible_side_effect_at"])])
 
 
 @app.command("resume")
