@@ -1,0 +1,52 @@
+"""From options to request bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Call
+
+from onbeat.cli import job_bodies
+from onbeat.cli.job_files import read_jobs
+from onbeat.domain.errors import RequestError
+
+
+def test_new_url_takes_the_queue_away_and_a_body_the_payload() -> None:
+    assert job_bodies.with_exclusions({"url": "https://example.com/"}) == {
+        "queue": None,
+        "url": "https://example.com/",
+    }
+    assert job_bodies.with_exclusions({"body": "x"}) == {"payload": None, "body": "x"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--every", "5m"),
+        ("--url", "https://example.com/"),
+        ("--every", "5m", "--queue", "mail", "--url", "https://example.com/"),
+        ("--every", "5m", "--url", "https://example.com/", "--payload", "{"),
+        ("--every", "5m", "--url", "https://example.com/", "--payload", "1", "--body", "x"),
+        ("--every", "5m", "--url", "https://example.com/", "--header", "nothing"),
+        ("--every", "5m", "--url", "https://example.com/", "--tz", "UTC"),
+        ("--every", "5m", "--url", "https://example.com/", "--grace", "soon"),
+    ],
+)
+def test_bad_input_is_found_before_anything_is_sent(call: Call, options: tuple[str, ...]) -> None:
+    shown = call("jobs", "create", *options, "--server", "http://127.0.0.1:9")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith("error: ")
+
+
+def test_update_without_a_change_is_refused(call: Call) -> None:
+    assert call("jobs", "update", "hello").code == 2
+
+
+@pytest.mark.parametrize("text", ["", "\n", "{", "[]", '{"name": "a"}\nnothing\n'])
+def test_file_of_jobs_is_read_whole_before_anything_is_sent(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(text)
+    with pytest.raises(RequestError):
+        read_jobs(path)
