@@ -36,8 +36,8 @@ class Started:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """The first line that matches, of those printed before or yet to come."""
-        for line in self.lines:
-            if match := re.search(pattern, line):
+        for known in self.lines:
+            if match := re.search(pattern, known):
                 return match
         while (line := self._arrived.get(timeout=DEADLINE_S)) is not None:
             self.lines.append(line)

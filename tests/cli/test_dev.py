@@ -73,7 +73,7 @@ def test_job_made_by_hand_runs_and_is_told_in_every_view(demo: Started, call: Ca
     server = ("--server", demo.url)
     receiver = demo.wait_for(r"receiver at (\S+)")[1]
     made = call(
-        "jobs", "create", "--key", "mine", "--name", "mine \x1b]0;x\x07", "--cron", "0 3 * * *", "--tz", "Europe/Berlin",
+        "jobs", "create", "--key", "mine", "--name", "mine \x1b]0;x\x07", "--every", "1d",
         "--url", receiver, "--payload", '{"a": 1}', "--tag", "t", *server, "--json",
     )  # fmt: skip
     assert made.code == 1  # a control character in a name

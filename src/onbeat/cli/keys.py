@@ -46,7 +46,7 @@ def create_key(
 
     request: dict[str, Any] = {"name": name, "scopes": list(scopes)}
     if expires_in_s is not None:
-        request["expires_in"] = expires_in_s
+        request["expires_in_s"] = expires_in_s
     created = on_file_or_server(server, settings_from(data=data), file=on_file, api=lambda api: api.create_key(request))
     if as_json:
         print_json(created)

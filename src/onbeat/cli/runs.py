@@ -33,9 +33,9 @@ def list_runs(
     """Runs, newest planned instant first. With --follow: one line per change (with --json: one JSON per line)."""
     with connect(server) as api:
         zones = _Zones(api)
-        where: dict[str, Any] = {"state": ",".join(state) if state else None, "late": late, "limit": limit}
+        where: dict[str, Any] = {"state": state, "late": late, "limit": limit}
         if job is not None:
-            where["job_id"] = zones.remember(api.get_job(job))
+            where["job"] = zones.remember(api.get_job(job))
         if follow:
             from onbeat.cli.run_following import follow_runs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -58,7 +57,7 @@ class Api:
 
     def create_job(self, job: Json) -> Json:
         """The job as saved."""
-        return self._call("POST", "/v1/jobs", body=job, is_repeatable=True)
+        return self._call("POST", "/v1/jobs", body=job)
 
     def put_job(self, key: str, job: Json) -> Json:
         """Create the job with that key, or change it to look like this."""
@@ -66,7 +65,7 @@ class Api:
 
     def create_jobs(self, jobs: Sequence[Json]) -> list[Json]:
         """Many in one call; one answer per job, in order: `job` where it was saved, `error` where it was refused."""
-        answer = self._call("POST", "/v1/jobs:batch", body={"jobs": list(jobs)}, is_repeatable=True)
+        answer = self._call("POST", "/v1/jobs:batch", body={"jobs": list(jobs)})
         return list(answer["items"])
 
     def find_jobs(self, **where: str | int | None) -> Json:
@@ -96,7 +95,7 @@ class Api:
 
     def trigger_job(self, job: str, body: Json) -> Json:
         """The run that was recorded."""
-        return self._call("POST", f"{self._by_id(job)}/trigger", body=body, is_repeatable=True)
+        return self._call("POST", f"{self._by_id(job)}/trigger", body=body)
 
     def next_fires(self, job: str, *, count: int) -> Json:
         """Planned instants to come."""
@@ -104,7 +103,7 @@ class Api:
 
     # ---------------------------------------------------------------- runs
 
-    def find_runs(self, **where: str | int | bool | None) -> Json:
+    def find_runs(self, **where: Any) -> Json:
         """One page, newest planned instant first."""
         return self._call("GET", "/v1/runs", query=where)
 
@@ -163,13 +162,9 @@ class Api:
         body: Json | None = None,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        is_repeatable: bool = False,
     ) -> Json:
-        sent = dict(headers or {})
-        if is_repeatable:  # so that a repetition by the connection below us cannot make a second job or run
-            sent["idempotency-key"] = f'"{secrets.token_hex(16)}"'
         known = {name: value for name, value in (query or {}).items() if value is not None}
-        response = self._request(method, path, json=body, params=known, headers=sent)
+        response = self._request(method, path, json=body, params=known, headers=dict(headers or {}))
         if response.is_success:
             return dict(response.json()) if response.content else {}
         raise ServerRefused(_problem(response), status=response.status_code)
