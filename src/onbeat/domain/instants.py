@@ -66,6 +66,11 @@ def format_instant(instant: int) -> str:
     return f"{year:04d}-{text}.{micros:06d}Z" if micros else f"{year:04d}-{text}Z"
 
 
+def next_whole_second(instant: int) -> int:
+    """The instant itself if its second is whole, else the next one: planned instants are whole, and never early."""
+    return -(-instant // SECOND_US) * SECOND_US
+
+
 def resolve_local(text: str, *, timezone: str, field: str) -> int:
     """µs UTC of a wall-clock time without offset, such as `2026-03-08T02:30`, in a zone.
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from onbeat.domain.cron import depends_on_job, parse_cron
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.grid import IntervalGrid, OneShot
+from onbeat.domain.instants import next_whole_second
 from onbeat.domain.model import MAX_SCHEDULES, SECOND_US, AtSchedule, CronSchedule, EverySchedule, Schedule
 from onbeat.domain.offsets import DAY_S, LAST_SECOND
 from onbeat.domain.walk import CronWalk
@@ -201,16 +202,15 @@ def _interval(schedule: EverySchedule) -> IntervalGrid:
 
 
 def _planned_second(instant: int, *, field: str) -> int:
-    """The second that a moment plans: itself, or the next one, as planned instants are whole and never early."""
-    second = -(-instant // SECOND_US)
-    if instant < 0 or second > LAST_SECOND:
+    """The second that a moment plans."""
+    if instant < 0 or next_whole_second(instant) > LAST_SECOND * SECOND_US:
         raise DefinitionError(
             "schedule_invalid",
             f"the moment {instant} µs lies outside the years 1970 to 9999",
             field=field,
             remedy="give a moment in them",
         )
-    return second
+    return next_whole_second(instant) // SECOND_US
 
 
 def _union(plans: Sequence[Plan], day: int) -> int:
