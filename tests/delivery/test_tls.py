@@ -1,0 +1,172 @@
+"""TLS with real certificates: what is accepted, what is refused, and that the refusal says why."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from tests.delivery.receivers import OK, Receiver, Sending, StubResolver, delivery, says
+
+from onbeat.delivery.dialer import create_tls_context
+from onbeat.domain.outcome import Outcome, OutcomeKind
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+FAR_AHEAD = datetime(2120, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority made for this test run."""
+
+    folder: Path
+    key: ec.EllipticCurvePrivateKey
+    name: x509.Name
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def serve(self, name: str, *, until: datetime = FAR_AHEAD, self_signed: bool = False) -> ssl.SSLContext:
+        """A server's context with a certificate for `name`."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(name)
+        issuer, signer = (subject, key) if self_signed else (self.name, self.key)
+        certificate = _certificate(subject, issuer=issuer, key=key, until=until).sign(signer, hashes.SHA256())
+        file = self.folder / f"{len(list(self.folder.iterdir()))}.pem"
+        file.write_bytes(_pem(certificate) + _private_pem(key))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _certificate(
+    subject: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, until: datetime, ca: bool = False
+) -> x509.CertificateBuilder:
+    text = str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    try:
+        names: x509.GeneralName = x509.IPAddress(ip_address(text))
+    except ValueError:
+        names = x509.DNSName(text)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(LONG_AGO)
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([names]), critical=False)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("onbeat test authority")
+    made = Authority(tmp_path_factory.mktemp("ca"), key, name)
+    certificate = _certificate(name, issuer=name, key=key, until=FAR_AHEAD, ca=True).sign(key, hashes.SHA256())
+    made.file.write_bytes(_pem(certificate))
+    return made
+
+
+async def deliver_to(tls: ssl.SSLContext, *, ca_file: Path | None, host: str = "good.test") -> tuple[Outcome, Receiver]:
+    resolver = StubResolver({"good.test": ("127.0.0.1",)})
+    context = create_tls_context(ca_file=ca_file)
+    async with Receiver(says(OK), tls=tls) as receiver, Sending(resolver=resolver, tls=context) as sending:
+        for number in range(2):
+            outcome = await sending.outcome_of(delivery(f"https://{host}:{receiver.port}/", number=number))
+    return outcome, receiver
+
+
+@pytest.mark.parametrize("host", ["good.test", "127.0.0.1"])
+async def test_a_private_authority_is_accepted_when_its_file_is_given(authority: Authority, host: str) -> None:
+    outcome, receiver = await deliver_to(authority.serve(host), ca_file=authority.file, host=host)
+    assert outcome.kind is OutcomeKind.SUCCEEDED
+    assert receiver.connections == 1
+    assert len(receiver.seen) == 2
+
+
+async def test_the_url_s_name_goes_into_the_handshake_not_the_dialled_address(authority: Authority) -> None:
+    names: list[str | None] = []
+    tls = authority.serve("good.test")
+    tls.sni_callback = lambda _socket, name, _context: names.append(name)
+    outcome, _ = await deliver_to(tls, ca_file=authority.file)
+    assert outcome.kind is OutcomeKind.SUCCEEDED
+    assert names == ["good.test"]
+
+
+async def test_certificates_that_do_not_hold_are_refused_with_the_reason(authority: Authority) -> None:
+    expired = authority.serve("good.test", until=LONG_AGO + timedelta(days=1))
+    wrong_name = authority.serve("other.test")
+    self_signed = authority.serve("good.test", self_signed=True)
+    for tls, ca_file, reason in (
+        (expired, authority.file, "certificate has expired"),
+        (wrong_name, authority.file, "good.test"),
+        (self_signed, authority.file, "self-signed certificate"),
+        (authority.serve("good.test"), None, "unable to get local issuer certificate"),
+    ):
+        outcome, receiver = await deliver_to(tls, ca_file=ca_file)
+        assert outcome.kind is OutcomeKind.TLS
+        assert outcome.error is not None
+        assert reason in outcome.error
+        assert receiver.seen == []
+
+
+async def test_old_protocol_versions_are_refused(authority: Authority) -> None:
+    tls = authority.serve("good.test")
+    tls.set_ciphers("ALL:@SECLEVEL=0")
+    tls.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning, match="TLS"):
+        tls.maximum_version = ssl.TLSVersion.TLSv1
+    outcome, receiver = await deliver_to(tls, ca_file=authority.file)
+    assert outcome.kind is OutcomeKind.TLS
+    assert receiver.seen == []
+
+
+async def test_a_host_that_does_not_speak_tls_is_a_tls_error() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server, Sending() as sending:
+        port = server.sockets[0].getsockname()[1]
+        outcome = await sending.outcome_of(delivery(f"https://127.0.0.1:{port}/"))
+    assert outcome.kind is OutcomeKind.TLS
+    assert outcome.error is not None
+    assert "220" not in outcome.error
+
+
+async def test_a_broken_body_over_tls_still_counts(authority: Authority) -> None:
+    answer = says(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort", then_closes=True)
+    resolver = StubResolver({"good.test": ("127.0.0.1",)})
+    context = create_tls_context(ca_file=authority.file)
+    tls = authority.serve("good.test")
+    async with Receiver(answer, tls=tls) as receiver, Sending(resolver=resolver, tls=context) as sending:
+        outcome = await sending.outcome_of(delivery(f"https://good.test:{receiver.port}/"))
+    assert outcome.kind is OutcomeKind.SUCCEEDED
+    assert len(receiver.seen) == 1
