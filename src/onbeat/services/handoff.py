@@ -81,6 +81,10 @@ class Handoff:
         if not claim.runs.done():
             claim.runs.cancel()
 
+    def dismiss(self, claim: Parked) -> None:
+        """Let one claim go home: at once, or with what a transaction under way gives it."""
+        self._send_home([claim])
+
     def wake(self, queue: str | None) -> None:
         """Runs of `queue` became claimable: everybody who waits for them looks for himself."""
         self._send_home([claim for claim in self._parked if claim.queue == queue])

@@ -65,7 +65,7 @@ def check_draft(
     4. The target must be one that could be sent.
     """
     former = existing.schedules if existing is not None else ()
-    anchored = tuple(_anchor(schedule, former, now) for schedule in draft.schedules)
+    anchored = settle_anchors(draft.schedules, now=now, former=former)
     definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
     check_schedules(definition.schedules, job_id=job_id, now=now)
     if not 1 <= definition.max_running <= MAX_RUNNING:
@@ -88,6 +88,13 @@ def check_draft(
             "never_fires", "no schedule has an instant left", field="schedules", remedy="give one that still comes"
         )
     return SavedRules(definition=definition, next_fire_at=first_at)
+
+
+def settle_anchors(
+    schedules: tuple[DraftSchedule, ...], *, now: int, former: tuple[Schedule, ...] = ()
+) -> tuple[Schedule, ...]:
+    """Give every interval its anchor: the one written, the one it had before, or now."""
+    return tuple(_anchor(schedule, former, now) for schedule in schedules)
 
 
 def _anchor(schedule: DraftSchedule, former: tuple[Schedule, ...], now: int) -> Schedule:

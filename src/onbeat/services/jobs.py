@@ -86,6 +86,11 @@ class Jobs:
             raise JobNotFound
         return job
 
+    async def namespace_of(self, job_id: int) -> str | None:
+        """Where the job belongs, deleted ones too: their runs can still be looked at. None: never existed."""
+        job = await self._store.jobs.get(job_id)
+        return None if job is None else job.namespace
+
     async def get_by_key(self, namespace: str, key: str) -> StoredJob | None:
         """The job with that key, if there is one."""
         return await self._store.jobs.get_by_key(namespace, key)

@@ -17,7 +17,7 @@ from onbeat.domain.retry import GiveUp, decide_retry
 from onbeat.domain.states import RunState
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
-from onbeat.services.handoff import Handoff, new_token
+from onbeat.services.handoff import Handoff, Parked, new_token
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
 from onbeat.store.values import (
@@ -64,6 +64,8 @@ class Leasing:
         self._secrets = secrets
         self._lease_us = round(lease_s * SECOND_US)
         self._jitter = jitter
+        self._parked: Parked | None = None
+        self._stopped = False
 
     async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
         """Up to `limit` attempts of `queue`, waiting up to `wait_s` for the first.
@@ -73,7 +75,7 @@ class Leasing:
         """
         limit = min(limit, LARGEST_CLAIM)
         deadline = self._clock.boottime() + wait_s
-        while not self._handoff.closed:
+        while not (self._handoff.closed or self._stopped):
             runs = await self._claim_ready(queue, limit)
             left_s = deadline - self._clock.boottime()
             if not runs and left_s > 0:
@@ -81,6 +83,12 @@ class Leasing:
             if runs or left_s <= 0:
                 return await self._assign(runs)
         return []
+
+    def stop_waiting(self) -> None:
+        """Let a claim that waits return with what it has; it and later ones find nothing more."""
+        self._stopped = True
+        if self._parked is not None:
+            self._handoff.dismiss(self._parked)
 
     async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
         """Heartbeat: the leases end one lease length from now."""
@@ -120,7 +128,7 @@ class Leasing:
         return await self._store.leases.claim(leases, now=now, queue=queue)
 
     async def _wait_for_handoff(self, queue: str | None, limit: int, timeout_s: float) -> list[LeasedRun]:
-        parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
+        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(parked.runs)
@@ -128,6 +136,7 @@ class Leasing:
             # The hand-over may have come in the very moment of the timeout: then the runs are ours to take.
             return parked.runs.result() if parked.runs.done() and not parked.runs.cancelled() else []
         finally:
+            self._parked = None
             self._handoff.leave(parked)
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:

@@ -1,0 +1,64 @@
+"""/v1/schedules:preview: what schedules will do, before anybody relies on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from onbeat.api.answers import json_answer, problems
+from onbeat.api.auth import JobsReader
+from onbeat.api.context import context_of
+from onbeat.api.schemas.base import Body, View, moment
+from onbeat.api.schemas.jobs import ScheduleBody, read_schedules
+from onbeat.domain.ids import parse_job_id
+from onbeat.domain.instants import parse_instant
+from onbeat.domain.preview import preview
+from onbeat.services.job_rules import settle_anchors
+
+router = APIRouter(prefix="/v1", tags=["schedules"])
+
+
+class PreviewBody(Body):
+    """Which schedules, from when, how many instants."""
+
+    schedules: list[ScheduleBody] = Field(min_length=1, max_length=16)
+    timezone: str | None = Field(None, max_length=64)
+    job: str | None = Field(None, max_length=64, description="Id of the job whose `H` fields are meant")
+    after: str | None = Field(None, max_length=64, description="RFC 3339; default: now")
+    count: int = Field(5, ge=1, le=1_000)
+
+
+class PreviewView(View):
+    """What the schedules will do."""
+
+    fires: list[str]
+    instants: list[dict[str, Any]]
+    timezones: list[str]
+    explain: list[dict[str, Any]]
+    notes: list[str]
+    tzdata_version: str
+
+
+@router.post(
+    "/schedules:preview", response_model=PreviewView, responses=problems(404, 422), summary="Preview schedules"
+)
+async def preview_schedules(request: Request, body: PreviewBody, _principal: JobsReader) -> Response:
+    now = context_of(request).clock.now()
+    after = now if body.after is None else parse_instant(body.after, field="after")
+    schedules = settle_anchors(read_schedules(body.schedules, body.timezone), now=now)
+    job_id = None if body.job is None else parse_job_id(body.job)
+    found = preview(schedules, job_id=job_id, after=after, count=body.count)
+    return json_answer(
+        {
+            "fires": [moment(instant.at) for instant in found.instants],
+            "instants": [
+                {"at": moment(instant.at), "local": instant.local, "notes": instant.notes} for instant in found.instants
+            ],
+            "timezones": found.timezones,
+            "explain": [{"text": words.text, "notes": words.notes} for words in found.schedules],
+            "notes": found.notes,
+            "tzdata_version": found.tzdata_version,
+        }
+    )

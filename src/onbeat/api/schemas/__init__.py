@@ -1,0 +1,1 @@
+"""The JSON at the edge: what may be sent, and what is answered."""

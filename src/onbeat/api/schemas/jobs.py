@@ -1,0 +1,432 @@
+"""Jobs at the edge. What can be written reads back the same, so GET → PUT changes nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from onbeat.api.schemas.base import Body, Key, Name, Tag, Text, View, moment
+from onbeat.domain.duration import parse_duration
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.ids import format_job_id
+from onbeat.domain.instants import parse_instant, resolve_local
+from onbeat.domain.model import (
+    MAX_RUNNING,
+    MAX_SCHEDULES,
+    AtSchedule,
+    CronSchedule,
+    Definition,
+    MisfirePolicy,
+    QueueTarget,
+    RetryPolicy,
+    Schedule,
+    WebhookTarget,
+    decode_definition,
+)
+from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
+from onbeat.store.values import StoredJob
+
+LONGEST_EXPRESSION = 1_000
+DAY_S = 86_400
+
+
+class ScheduleBody(Body):
+    """One rule: exactly one of `cron`, `every` and `at`."""
+
+    cron: str | None = Field(
+        None, max_length=LONGEST_EXPRESSION, examples=["0 3 * * *"], description="5 fields, or 6 with leading seconds"
+    )
+    every: int | str | None = Field(
+        None, examples=["5m", 300], description='Seconds, or a length like "90s", "2h", "PT2H"'
+    )
+    at: str | None = Field(
+        None,
+        max_length=64,
+        examples=["2027-01-01T09:00:00Z"],
+        description="An instant; with `timezone` it may be local time",
+    )
+    timezone: str | None = Field(
+        None, max_length=64, examples=["Europe/Kyiv"], description="IANA zone of `cron` or of a local `at`"
+    )
+    anchor: str | None = Field(
+        None, max_length=64, description='`every` counts from here: an instant or "epoch"; default: its creation'
+    )
+
+
+class TargetBody(Body):
+    """Where a fire goes: a webhook (`url`) or a queue that your own workers claim from (`queue`)."""
+
+    url: str | None = Field(None, max_length=8_192, examples=["https://example.com/hook"])
+    method: str = Field("POST", max_length=16)
+    headers: dict[str, Text] = Field(default_factory=dict, max_length=1_000)
+    body: Text | None = Field(None, description="Sent as written, byte for byte; without it a JSON envelope is sent")
+    payload: Any = Field(None, description="Any JSON; travels in the envelope")
+    secret: str = Field("default", max_length=128, description="Name of the signing secret")
+    queue: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")
+
+
+class MisfireBody(Body):
+    """What to do about instants that nobody dispatched within grace."""
+
+    policy: Literal["skip", "run_latest", "catch_up"] = "skip"
+    max: int = Field(3, ge=1, le=100)
+    window_s: int = Field(DAY_S, ge=1, le=366 * DAY_S)
+    spacing_s: int = Field(1, ge=0, le=3_600)
+
+
+class RetryBody(Body):
+    """When a failed attempt is followed by another."""
+
+    max_attempts: int = Field(5, ge=1, le=100)
+    initial_s: float = Field(1.0, gt=0, le=3_600)
+    factor: float = Field(4.0, ge=1, le=100)
+    cap_s: int = Field(3_600, ge=1, le=DAY_S)
+    max_age_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
+
+
+class JobBody(Body):
+    """A job as it is written."""
+
+    key: Key | None = Field(None, description="Your own handle, unique in the namespace", examples=["nightly-report"])
+    name: Name = Field(examples=["Nightly report"])
+    tags: list[Tag] = Field(default_factory=list, max_length=32)
+    schedules: list[ScheduleBody] = Field(
+        min_length=1, max_length=1_000, description=f"At most {MAX_SCHEDULES}; their union"
+    )
+    timezone: str | None = Field(None, max_length=64, description="Default zone of the schedules; UTC without it")
+    past: Literal["refuse", "run_now"] = Field("refuse", description="What an `at` in the past means")
+    target: TargetBody
+    grace_s: int = Field(30, ge=0, le=DAY_S)
+    misfire: MisfireBody = MisfireBody()
+    overlap: Literal["queue", "skip", "allow", "replace"] = "queue"
+    max_running: int | None = Field(
+        None, ge=1, le=MAX_RUNNING, description="Default 1, or 100 where overlap is `allow`"
+    )
+    retry: RetryBody = RetryBody()
+    timeout_s: float = Field(30.0, gt=0, le=3_600)
+    max_run_time_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+
+
+def read_draft(body: JobBody) -> JobDraft:
+    """What the service takes. Raises DefinitionError naming the field."""
+    max_running = body.max_running
+    if max_running is None:
+        max_running = MAX_RUNNING if body.overlap == "allow" else 1
+    definition = Definition(
+        schedules=(),
+        target=_read_target(body.target),
+        grace_s=body.grace_s,
+        misfire=MisfirePolicy(
+            policy=body.misfire.policy,
+            max=body.misfire.max,
+            window_s=body.misfire.window_s,
+            spacing_s=body.misfire.spacing_s,
+        ),
+        overlap=body.overlap,
+        max_running=max_running,
+        retry=RetryPolicy(
+            max_attempts=body.retry.max_attempts,
+            initial_s=body.retry.initial_s,
+            factor=body.retry.factor,
+            cap_s=body.retry.cap_s,
+            max_age_s=body.retry.max_age_s,
+        ),
+        timeout_s=body.timeout_s,
+        max_run_time_s=body.max_run_time_s,
+        delivery=body.delivery,
+    )
+    return JobDraft(
+        key=body.key,
+        name=body.name,
+        tags=tuple(dict.fromkeys(body.tags)),
+        schedules=read_schedules(body.schedules, body.timezone),
+        definition=definition,
+        past=body.past,
+    )
+
+
+def read_schedules(bodies: list[ScheduleBody], timezone: str | None) -> tuple[DraftSchedule, ...]:
+    """The rules, as the service takes them. `timezone` is the default zone. Raises DefinitionError."""
+    return tuple(_read_schedule(body, f"schedules[{index}]", timezone) for index, body in enumerate(bodies))
+
+
+def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> DraftSchedule:
+    given = [name for name in ("cron", "every", "at") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise DefinitionError(
+            "schedule_invalid",
+            f"a schedule has exactly one of cron, every and at; this one has {', '.join(given) or 'none'}",
+            field=field,
+            remedy="write one schedule for each rule",
+        )
+    if body.anchor is not None and body.every is None:
+        raise DefinitionError("schedule_invalid", "only `every` has an anchor", field=f"{field}.anchor")
+    zone = body.timezone if body.timezone is not None else timezone
+    if body.cron is not None:
+        return CronSchedule(expression=body.cron, timezone="UTC" if zone is None else zone)
+    if body.every is not None:
+        if body.timezone is not None:
+            raise DefinitionError(
+                "schedule_invalid",
+                "an interval is elapsed time and has no time zone",
+                field=f"{field}.timezone",
+                remedy="leave it out, or use cron for wall-clock times",
+            )
+        return EveryDraft(
+            every_s=parse_duration(body.every, field=f"{field}.every"), anchor_at=_read_anchor(body, field)
+        )
+    assert body.at is not None
+    has_offset = body.at[-1:] in ("Z", "z") or "+" in body.at[10:] or "-" in body.at[10:]
+    if body.timezone is not None or (zone is not None and not has_offset):
+        return AtSchedule(at=resolve_local(body.at, timezone=zone or "UTC", field=f"{field}.at"))
+    return AtSchedule(at=parse_instant(body.at, field=f"{field}.at"))
+
+
+def _read_anchor(body: ScheduleBody, field: str) -> int | None:
+    if body.anchor is None:
+        return None
+    return 0 if body.anchor == "epoch" else parse_instant(body.anchor, field=f"{field}.anchor")
+
+
+def _read_target(body: TargetBody) -> WebhookTarget | QueueTarget:
+    if (body.url is None) == (body.queue is None):
+        raise DefinitionError(
+            "target_invalid",
+            "a target has exactly one of url and queue",
+            field="target",
+            remedy="leave one of them out",
+        )
+    payload = None if body.payload is None else write_payload(body.payload)
+    if body.queue is not None:
+        if body.body is not None or body.headers or body.method != "POST":
+            raise DefinitionError(
+                "target_invalid",
+                "a queue target has only a payload",
+                field="target",
+                remedy="leave method, headers and body out",
+            )
+        return QueueTarget(queue=body.queue, payload=payload)
+    assert body.url is not None
+    if body.body is not None and payload is not None:
+        raise DefinitionError(
+            "target_invalid",
+            "a target has a body or a payload, not both",
+            field="target.payload",
+            remedy="leave one of them out",
+        )
+    return WebhookTarget(
+        url=body.url,
+        method=body.method,
+        headers=dict(body.headers),
+        body=body.body,
+        payload=payload,
+        secret=body.secret,
+    )
+
+
+def write_payload(payload: Any) -> str:
+    """JSON text, written once: these very bytes are sent and signed."""
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+# ---------------------------------------------------------------- views
+
+
+class ScheduleView(View):
+    """A rule as it is stored."""
+
+    cron: str | None = None
+    every: int | None = None
+    at: str | None = None
+    timezone: str | None = None
+    anchor: str | None = None
+
+
+class JobView(View):
+    """A job as it stands. The fields of JobBody read back as they can be written."""
+
+    id: str
+    key: str | None
+    name: str
+    tags: list[str]
+    version: int
+    state: Literal["active", "paused", "completed", "error"]
+    reason: str | None = Field(description="Why it is in `error`, or the note of a pause")
+    next_fire_at: str | None
+    created_at: str
+    updated_at: str
+    paused_at: str | None
+    schedules: list[ScheduleView] | None = Field(description="null where the stored definition cannot be read")
+    target: dict[str, Any] | None
+    grace_s: int | None
+    misfire: MisfireBody | None
+    overlap: str | None
+    max_running: int | None
+    retry: RetryBody | None
+    timeout_s: float | None
+    max_run_time_s: int | None
+    delivery: str | None
+
+
+class JobPage(View):
+    """Jobs, newest first."""
+
+    items: list[JobView]
+    next_cursor: str | None
+
+
+def view_job(job: StoredJob) -> dict[str, Any]:
+    """The job for people, ready to be written as JSON."""
+    try:
+        definition = writable(decode_definition(job.definition))
+    except DefinitionError:
+        definition = dict.fromkeys(UNREADABLE_FIELDS)
+    return {
+        "id": format_job_id(job.job_id),
+        "key": job.key,
+        "name": job.name,
+        "tags": list(job.tags),
+        "version": job.version,
+        "state": job.state.value,
+        "reason": job.reason,
+        "next_fire_at": moment(job.next_fire_at),
+        "created_at": moment(job.created_at),
+        "updated_at": moment(job.updated_at),
+        "paused_at": moment(job.paused_at),
+        **definition,
+    }
+
+
+UNREADABLE_FIELDS = (
+    "schedules",
+    "target",
+    "grace_s",
+    "misfire",
+    "overlap",
+    "max_running",
+    "retry",
+    "timeout_s",
+    "max_run_time_s",
+    "delivery",
+)
+
+
+def writable(definition: Definition) -> dict[str, Any]:
+    """A definition as it could be sent to us again."""
+    misfire, retry = definition.misfire, definition.retry
+    return {
+        "schedules": [_view_schedule(schedule) for schedule in definition.schedules],
+        "target": _view_target(definition.target),
+        "grace_s": definition.grace_s,
+        "misfire": {
+            "policy": misfire.policy,
+            "max": misfire.max,
+            "window_s": misfire.window_s,
+            "spacing_s": misfire.spacing_s,
+        },
+        "overlap": definition.overlap,
+        "max_running": definition.max_running,
+        "retry": {
+            "max_attempts": retry.max_attempts,
+            "initial_s": retry.initial_s,
+            "factor": retry.factor,
+            "cap_s": retry.cap_s,
+            "max_age_s": retry.max_age_s,
+        },
+        "timeout_s": definition.timeout_s,
+        "max_run_time_s": definition.max_run_time_s,
+        "delivery": definition.delivery,
+    }
+
+
+def writable_job(job: StoredJob) -> dict[str, Any]:
+    """Every field of a job that can be written: what a merge patch is merged into."""
+    try:
+        definition = writable(decode_definition(job.definition))
+    except DefinitionError:
+        definition = {}
+    return {"key": job.key, "name": job.name, "tags": list(job.tags), **definition}
+
+
+def merge_patch(current: Any, patch: Any) -> Any:
+    """RFC 7396: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(current) if isinstance(current, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def _view_schedule(schedule: Schedule) -> dict[str, Any]:
+    match schedule:
+        case CronSchedule(expression, timezone):
+            return {"cron": expression, "timezone": timezone}
+        case AtSchedule(at):
+            return {"at": moment(at)}
+        case _:
+            return {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
+
+
+def _view_target(target: WebhookTarget | QueueTarget) -> dict[str, Any]:
+    payload = {} if target.payload is None else {"payload": json.loads(target.payload)}
+    if isinstance(target, QueueTarget):
+        return {"queue": target.queue, **payload}
+    body = {} if target.body is None else {"body": target.body}
+    return {
+        "url": target.url,
+        "method": target.method,
+        "headers": dict(target.headers),
+        "secret": target.secret,
+        **body,
+        **payload,
+    }
+
+
+# ---------------------------------------------------------------- actions
+
+
+class BatchBody(Body):
+    """Many jobs at once."""
+
+    jobs: list[Any] = Field(min_length=1, max_length=10_000, description="Each as for POST /v1/jobs")
+
+
+class BatchView(View):
+    """One answer per job, in order: `job` where it was saved, `error` (a problem) where it was refused."""
+
+    created: int
+    refused: int
+    items: list[dict[str, Any]]
+
+
+class PauseBody(Body):
+    """How to pause."""
+
+    note: Annotated[Text | None, Field(max_length=500)] = None
+    running: Literal["finish", "cancel"] = "finish"
+
+
+class PausedView(View):
+    """When the last side effect of this job can begin."""
+
+    job: JobView
+    last_possible_side_effect_at: str
+
+
+class TriggerBody(Body):
+    """A run by hand."""
+
+    payload: Any = Field(None, description="Travels instead of the job's own payload")
+
+
+class NextView(View):
+    """Planned instants to come."""
+
+    fires: list[str]

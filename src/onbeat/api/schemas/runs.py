@@ -1,0 +1,121 @@
+"""Runs at the edge."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from onbeat.api.schemas.base import View, moment
+from onbeat.domain.ids import RunKey, format_job_id, format_run_id
+from onbeat.store.values import AttemptView as StoredAttempt
+from onbeat.store.values import RunView as StoredRun
+
+RunStateName = Literal[
+    "pending", "running", "succeeded", "failed", "timed_out", "cancelled", "unknown", "missed", "skipped"
+]
+
+
+class RunView(View):
+    """What became of a fire. A row with `count` > 1 stands for all planned instants from `scheduled_at` to `until`."""
+
+    id: str
+    job_id: str
+    state: RunStateName
+    reason: str | None = Field(description="Why it was skipped")
+    trigger: str
+    scheduled_at: str
+    count: int
+    until: str | None
+    blocked_by: str | None = Field(description="Id of the run that was in the way")
+    job_version: int
+    attempt: int = Field(description="Number of the last attempt begun; 0: none yet")
+    late: bool
+    lag_ms: float | None = Field(description="From the planned instant to the start of the first attempt")
+    duration_ms: float | None = Field(description="Of the last attempt")
+    status: int | None = Field(description="HTTP status of the last attempt")
+    outcome: str | None
+    error: str | None
+    created_at: str
+    ready_at: str | None = Field(description="Not before this instant will it start")
+    started_at: str | None
+    finished_at: str | None
+    worker: str | None
+    queue: str | None
+    cancel_requested: bool
+    lease_until: str | None
+    deadline_at: str | None
+
+
+class RunPage(View):
+    """Runs, newest planned instant first."""
+
+    items: list[RunView]
+    next_cursor: str | None
+
+
+class AttemptView(View):
+    """One finished attempt."""
+
+    attempt: int
+    outcome: str
+    status: int | None
+    error: str | None
+    started_at: str
+    duration_ms: float
+    worker: str | None
+    response: dict[str, Any] | None = Field(description="Headers, the first 16 KiB of the body (base64), truncated")
+
+
+class AttemptList(View):
+    """Every finished attempt of a run, by number."""
+
+    items: list[AttemptView]
+
+
+def view_run(run: StoredRun) -> dict[str, Any]:
+    """The run for people, ready to be written as JSON."""
+    started_at = run.started_at
+    return {
+        "id": format_run_id(run.key),
+        "job_id": format_job_id(run.key.job_id),
+        "state": run.state.value,
+        "reason": run.reason,
+        "trigger": run.trigger.value,
+        "scheduled_at": moment(run.key.scheduled_at),
+        "count": run.count,
+        "until": moment(run.until),
+        "blocked_by": None if run.blocked_by is None else format_run_id(RunKey(run.key.job_id, run.blocked_by)),
+        "job_version": run.job_version,
+        "attempt": run.attempt,
+        "late": run.late,
+        "lag_ms": None if started_at is None else (started_at - run.key.scheduled_at) / 1_000,
+        "duration_ms": None if run.duration_us is None else run.duration_us / 1_000,
+        "status": run.status,
+        "outcome": run.outcome,
+        "error": run.error,
+        "created_at": moment(run.created_at),
+        "ready_at": moment(run.ready_at),
+        "started_at": moment(started_at),
+        "finished_at": moment(run.finished_at),
+        "worker": run.worker,
+        "queue": run.queue,
+        "cancel_requested": run.cancel_requested,
+        "lease_until": moment(run.lease_until),
+        "deadline_at": moment(run.deadline_at),
+    }
+
+
+def view_attempt(attempt: StoredAttempt) -> dict[str, Any]:
+    """The attempt for people."""
+    return {
+        "attempt": attempt.attempt,
+        "outcome": attempt.kind,
+        "status": attempt.status,
+        "error": attempt.error,
+        "started_at": moment(attempt.started_at),
+        "duration_ms": attempt.duration_us / 1_000,
+        "worker": attempt.worker,
+        "response": None if attempt.response is None else json.loads(attempt.response),
+    }

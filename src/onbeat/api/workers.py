@@ -1,0 +1,188 @@
+"""The worker's side of /v1/runs: claim, heartbeat, permit, finish, release."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+from fastapi import APIRouter, Request, Response
+
+from onbeat.api.answers import json_answer, problems
+from onbeat.api.auth import RunsClaimer
+from onbeat.api.context import ApiContext, context_of
+from onbeat.api.schemas.workers import (
+    ClaimBody,
+    ClaimedView,
+    FinishBody,
+    FinishedList,
+    FinishedView,
+    FinishList,
+    HeldBody,
+    HeldList,
+    OutcomeBody,
+    ReleasedView,
+    StatusList,
+    StatusView,
+    TimeView,
+    TokenBody,
+)
+from onbeat.client.wire import (
+    WireClaimed,
+    WireFinish,
+    WireHeld,
+    WireResponse,
+    WireStatus,
+    finish_from_wire,
+    finished_to_wire,
+    held_from_wire,
+    to_wire,
+)
+from onbeat.domain.errors import LeaseLost, RequestError, RunTerminal
+from onbeat.domain.ids import format_run_id
+from onbeat.domain.outcome import OutcomeKind
+from onbeat.services.assignment import Assignment, Held
+from onbeat.services.leasing import Leasing
+from onbeat.store.values import Finish, FinishResult, LeaseStatus
+
+router = APIRouter(prefix="/v1/runs", tags=["workers"])
+time_router = APIRouter(prefix="/v1", tags=["workers"])
+
+LARGEST_KEPT_BODY = 16_384
+ANONYMOUS = "api"  # heartbeats and reports are fenced by their token, not by the worker's name
+
+
+@router.post(
+    "/claim", response_model=ClaimedView, responses=problems(422), summary="Take work, waiting for it if need be"
+)
+async def claim(request: Request, body: ClaimBody, _principal: RunsClaimer) -> Response:
+    context = context_of(request)
+    leasing = context.leasing_for(body.worker)
+    started = context.clock.boottime()
+    assignments = await _claim_while_connected(request, leasing, body)
+    answer = WireClaimed(
+        runs=tuple(to_wire(assignment) for assignment in assignments),
+        now=context.clock.now(),
+        waited_s=context.clock.boottime() - started,
+    )
+    return json_answer(answer)
+
+
+async def _claim_while_connected(request: Request, leasing: Leasing, body: ClaimBody) -> list[Assignment]:
+    """Claim; when the worker hangs up meanwhile, what it was granted is given back at once."""
+    claiming = asyncio.ensure_future(leasing.claim(queue=body.queue, limit=body.limit, wait_s=body.wait_s))
+    leaving = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({claiming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if claiming.done() and not leaving.done():
+            return claiming.result()
+        leasing.stop_waiting()
+        assignments = await claiming
+        await leasing.release([(assignment.key, assignment.token) for assignment in assignments])
+        return []
+    finally:
+        leaving.cancel()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@router.post("/heartbeat", response_model=StatusList, responses=problems(404, 422), summary="Extend leases")
+async def heartbeat(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
+    held = [_read_held(run) for run in body.runs]
+    return _statuses(held, await _leasing(request).extend(held))
+
+
+@router.post("/permit", response_model=StatusList, responses=problems(404, 422), summary="May these attempts begin?")
+async def permit(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
+    held = [_read_held(run) for run in body.runs]
+    return _statuses(held, await _leasing(request).permit(held))
+
+
+@router.post("/release", response_model=ReleasedView, responses=problems(404, 422), summary="Give leases back")
+async def release(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
+    released = await _leasing(request).release([_read_held(run) for run in body.runs])
+    return json_answer({"released": released})
+
+
+@router.post("/finish", response_model=FinishedList, responses=problems(404, 422), summary="Report how attempts ended")
+async def finish(request: Request, body: FinishList, _principal: RunsClaimer) -> Response:
+    items = [_read_finish(run.run_id, run) for run in body.runs]
+    finished = await _leasing(request).finish(items)
+    return json_answer({"runs": [finished_to_wire(answer) for answer in finished]})
+
+
+@router.post(
+    "/{run_id}/heartbeat", response_model=StatusView, responses=problems(404, 409, 422), summary="Extend one lease"
+)
+async def heartbeat_one(request: Request, run_id: str, body: TokenBody, _principal: RunsClaimer) -> Response:
+    held = held_from_wire(WireHeld(run_id, body.token))
+    (status,) = await _leasing(request).extend([held])
+    if status == LeaseStatus.LEASE_LOST:
+        raise LeaseLost
+    return json_answer(WireStatus(run_id, status))
+
+
+@router.post(
+    "/{run_id}/finish", response_model=FinishedView, responses=problems(404, 409, 422), summary="Report how one ended"
+)
+async def finish_one(request: Request, run_id: str, body: OutcomeBody, _principal: RunsClaimer) -> Response:
+    (answer,) = await _leasing(request).finish([_read_finish(run_id, body)])
+    if answer.result == FinishResult.LEASE_LOST:
+        raise LeaseLost
+    if answer.result == FinishResult.RUN_TERMINAL:
+        raise RunTerminal
+    return json_answer(finished_to_wire(answer))
+
+
+@time_router.get("/time", response_model=TimeView, responses=problems(), summary="The database's time")
+async def time(request: Request, _principal: RunsClaimer) -> Response:
+    return json_answer({"now": context_of(request).clock.now()})
+
+
+def _leasing(request: Request) -> Leasing:
+    context: ApiContext = context_of(request)
+    return context.leasing_for(ANONYMOUS)
+
+
+def _read_held(body: HeldBody) -> Held:
+    return held_from_wire(WireHeld(body.run_id, body.token))
+
+
+def _read_finish(run_id: str, body: OutcomeBody | FinishBody) -> Finish:
+    response = None
+    if body.response is not None:
+        response = WireResponse(
+            headers=tuple((pair[0], pair[1]) for pair in body.response.headers),
+            body=_read_body(body.response.body),
+            truncated=body.response.truncated,
+        )
+    return finish_from_wire(
+        WireFinish(
+            run_id=run_id,
+            token=body.token,
+            outcome=OutcomeKind(body.outcome),
+            started_at=body.started_at,
+            duration_us=body.duration_us,
+            status=body.status,
+            error=body.error,
+            retry_after_s=body.retry_after_s,
+            response=response,
+        )
+    )
+
+
+def _read_body(text: str) -> bytes:
+    try:
+        body = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise RequestError("a response body is base64", field="response.body") from None
+    if len(body) > LARGEST_KEPT_BODY:
+        raise RequestError(f"a response body has {LARGEST_KEPT_BODY} bytes at most", field="response.body")
+    return body
+
+
+def _statuses(held: list[Held], statuses: list[LeaseStatus]) -> Response:
+    pairs = zip(held, statuses, strict=True)
+    return json_answer({"runs": [WireStatus(format_run_id(key), status) for (key, _), status in pairs]})
