@@ -65,6 +65,7 @@ def check_draft(
     4. The target must be one that could be sent.
     """
     former = existing.schedules if existing is not None else ()
+    _check_whole(draft.schedules)
     anchored = settle_anchors(draft.schedules, now=now, former=former)
     definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
     check_schedules(definition.schedules, job_id=job_id, now=now)
@@ -88,6 +89,20 @@ def check_draft(
             "never_fires", "no schedule has an instant left", field="schedules", remedy="give one that still comes"
         )
     return SavedRules(definition=definition, next_fire_at=first_at)
+
+
+def _check_whole(schedules: tuple[DraftSchedule, ...]) -> None:
+    for index, schedule in enumerate(schedules):
+        match schedule:
+            case AtSchedule(at) if at % SECOND_US:
+                field = f"schedules[{index}].at"
+            case EveryDraft(_, anchor_at) if anchor_at is not None and anchor_at % SECOND_US:
+                field = f"schedules[{index}].anchor"
+            case _:
+                continue
+        raise DefinitionError(
+            "instant_not_whole", "planned instants are whole seconds", field=field, remedy="leave the fraction out"
+        )
 
 
 def settle_anchors(
