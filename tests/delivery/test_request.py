@@ -133,7 +133,7 @@ def test_each_retry_has_a_fresh_timestamp_and_signature() -> None:
 )
 async def test_a_bad_stored_row_is_unsendable_and_touches_no_socket(fields: dict[str, object]) -> None:
     async with Receiver(says(OK)) as receiver, Sending() as sending:
-        url = str(fields.pop("url", f"http://127.0.0.1:{receiver.port}/"))
-        outcome = await sending.outcome_of(delivery(url, **fields))  # type: ignore[arg-type]
+        fields = {"url": f"http://127.0.0.1:{receiver.port}/"} | fields
+        outcome = await sending.outcome_of(delivery(**fields))  # type: ignore[arg-type]
         assert outcome.kind is OutcomeKind.UNSENDABLE
         assert receiver.connections == 0

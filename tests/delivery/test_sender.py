@@ -92,6 +92,7 @@ class BlockingServer:
 
     def __init__(self) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
+        self.listening.settimeout(DEADLINE_S)
         self.port = self.listening.getsockname()[1]
 
     def serve_one(self) -> tuple[socket.socket, threading.Thread]:
