@@ -11,7 +11,8 @@ from onbeat.domain.states import RunState
 from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import RUN_STATES, encode_response
+from onbeat.store.sqlite.rows import RUN_STATES, Row, encode_response
+from onbeat.store.sqlite.writer import BatchRefusedError
 from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
 
 _QUERIES = load_queries("leases")
@@ -22,31 +23,27 @@ DecideExpiry = Callable[[LiveRun, str], Verdict]
 
 
 def finish(
-    connection: apsw.Connection, items: Sequence[Finish], *, now: int, decide: DecideFinish, slots: int
+    connection: apsw.Connection,
+    items: Sequence[Finish],
+    *,
+    now: int,
+    decide: DecideFinish,
+    slots: int,
+    one_by_one: bool,
 ) -> list[Finished]:
-    """Write what workers report. Plain successes never leave SQLite: no row is read, no definition decoded."""
-    answers: list[Finished] = []
+    """Write what workers report. Plain successes never leave SQLite: no row is read, no definition decoded.
+
+    Raises BatchRefusedError where some success is no plain one after all: roll back and ask again, one by one.
+    """
     freed: list[int] = []
-    execute = connection.execute
-    end_succeeded, delete_live = _QUERIES["end_succeeded"], _QUERIES["delete_live"]
-    for item in items:
-        outcome = item.outcome
-        if outcome.kind is OutcomeKind.SUCCEEDED:
-            job_id, scheduled_at = item.key
-            slot = job_id % slots
-            execute(
-                end_succeeded,
-                (
-                    outcome.started_at, now, outcome.duration_us, outcome.status, encode_response(outcome.response),
-                    slot, job_id, scheduled_at, item.token,
-                ),
-            )  # fmt: skip
-            if connection.changes():
-                execute(delete_live, (slot, job_id, scheduled_at))
-                freed.append(job_id)
-                answers.append(Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED))
-                continue
-        answers.append(_finish_other(connection, item, freed=freed, now=now, decide=decide, slots=slots))
+    if not one_by_one:
+        freed = _end_successes(connection, [item for item in items if _is_success(item)], now=now, slots=slots)
+    answers = [
+        Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
+        if not one_by_one and _is_success(item)
+        else _finish_one(connection, item, freed=freed, now=now, decide=decide, slots=slots)
+        for item in items
+    ]
     if freed:
         pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
@@ -73,15 +70,45 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
     return answers
 
 
-def _finish_other(
+def _end_successes(connection: apsw.Connection, items: list[Finish], *, now: int, slots: int) -> list[int]:
+    """End runs that succeeded, all or none. Answer: their jobs."""
+    before = connection.total_changes()
+    try:
+        connection.executemany(_QUERIES["end_succeeded"], [_success_row(item, now=now, slots=slots) for item in items])
+    except apsw.ConstraintError as error:  # one run is named twice
+        raise BatchRefusedError from error
+    if connection.total_changes() - before != len(items):
+        raise BatchRefusedError
+    job_ids = [item.key.job_id for item in items]
+    connection.executemany(_QUERIES["delete_live"], [(item.key[0] % slots, *item.key) for item in items])
+    return job_ids
+
+
+def _finish_one(
     connection: apsw.Connection, item: Finish, *, freed: list[int], now: int, decide: DecideFinish, slots: int
 ) -> Finished:
     live = read_live(connection, item.key.job_id, item.key.scheduled_at, slots=slots)
     if live is None or live.lease_token != item.token:
         return _refuse(connection, item, live, slots=slots)
+    if _is_success(item) and not live.run.cancel_requested:
+        freed += _end_successes(connection, [item], now=now, slots=slots)
+        return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
     verdict = _judge(connection, live, lambda run, definition: decide(run, definition, item))
     written = write_verdict(connection, live, verdict, item.outcome, token=item.token, now=now)
     return _answer(live, written, freed=freed)
+
+
+def _is_success(item: Finish) -> bool:
+    return item.outcome.kind is OutcomeKind.SUCCEEDED
+
+
+def _success_row(item: Finish, *, now: int, slots: int) -> Row:
+    (job_id, scheduled_at), outcome = item.key, item.outcome
+    response = None if outcome.response is None else encode_response(outcome.response)
+    return (
+        outcome.started_at, now, outcome.duration_us, outcome.status, response, job_id % slots, job_id, scheduled_at,
+        item.token,
+    )  # fmt: skip
 
 
 def _refuse(connection: apsw.Connection, item: Finish, live: LiveRow | None, *, slots: int) -> Finished:

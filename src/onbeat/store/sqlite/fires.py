@@ -17,7 +17,7 @@ from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import PlannedFire, Tally, insert_run, park, record_alone, record_together
 from onbeat.store.sqlite.rows import Row, lane_hold, run_view, stored_job
-from onbeat.store.sqlite.writer import Writer
+from onbeat.store.sqlite.writer import BatchRefusedError, Writer
 from onbeat.store.values import DueJob, FiredBatch, FirePlan, LaneHold, NewRun, RunView
 
 _QUERIES = load_queries("fires")
@@ -25,10 +25,6 @@ _JOBS = load_queries("jobs")
 _RUNS = load_queries("runs")
 
 Decide = Callable[[DueJob], FirePlan]
-
-
-class _BatchRefusedError(Exception):
-    """A batch cannot be recorded with few statements."""
 
 
 class SqliteFires:
@@ -40,14 +36,11 @@ class SqliteFires:
         self._slots = slots
 
     async def record_due(self, *, now: int, limit: int, decide: Decide) -> FiredBatch:
-        try:
-            return await self._writer.submit(
-                lambda connection: self._record(connection, now=now, limit=limit, decide=decide, one_by_one=False)
+        return await self._writer.submit_batch(
+            lambda connection, one_by_one: self._record(
+                connection, now=now, limit=limit, decide=decide, one_by_one=one_by_one
             )
-        except _BatchRefusedError:
-            return await self._writer.submit(
-                lambda connection: self._record(connection, now=now, limit=limit, decide=decide, one_by_one=True)
-            )
+        )
 
     async def insert_run(
         self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
@@ -133,9 +126,9 @@ class SqliteFires:
         try:
             is_recorded = record_together(connection, fires, tally, slots=self._slots, now=now)
         except apsw.ConstraintError as error:
-            raise _BatchRefusedError from error
+            raise BatchRefusedError from error
         if not is_recorded:
-            raise _BatchRefusedError
+            raise BatchRefusedError
 
     def _record_or_park(
         self,

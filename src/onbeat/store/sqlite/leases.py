@@ -44,8 +44,10 @@ class SqliteLeases:
     async def finish(
         self, items: Sequence[Finish], *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
     ) -> list[Finished]:
-        return await self._writer.submit(
-            lambda connection: finish(connection, items, now=now, decide=decide, slots=self._slots)
+        return await self._writer.submit_batch(
+            lambda connection, one_by_one: finish(
+                connection, items, now=now, decide=decide, slots=self._slots, one_by_one=one_by_one
+            )
         )
 
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:

@@ -30,6 +30,10 @@ TRUNCATE_WAIT_MS: Final = 250
 IDLE_CHECKPOINT_S: Final = 2.0  # with nothing to write for that long, the WAL is emptied and cut
 
 
+class BatchRefusedError(Exception):
+    """A batch cannot be written with few statements: its work is undone, to be done again piece by piece."""
+
+
 class Writer:
     """Owns the writing connection from construction to `close`."""
 
@@ -57,6 +61,13 @@ class Writer:
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._submitted.put(Submission(work, future))
         return await future
+
+    async def submit_batch(self, work: Callable[[apsw.Connection, bool], Value]) -> Value:
+        """Submit `work(connection, one_by_one)`: with False, and where that raises BatchRefusedError with True."""
+        try:
+            return await self.submit(lambda connection: work(connection, False))
+        except BatchRefusedError:
+            return await self.submit(lambda connection: work(connection, True))
 
     async def close(self) -> None:
         """Write what was submitted, empty the WAL, and let go of the connection. May be called twice."""

@@ -1,4 +1,5 @@
 -- Fires become runs. Bindings go by position, in the order in which a name first appears in a query.
+-- OR FAIL: a statement of one row needs no journal of its own; the transaction or its savepoint undoes it.
 
 -- name: due_jobs
 -- Walks clocks_due over all slots, since one node owns the file; LEFT JOIN keeps that order without statistics.
@@ -36,7 +37,7 @@ UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :
 
 -- name: insert_leased_run
 -- Born running. The fire's identity must be new among live runs, ended runs and collapsed ranges.
-INSERT INTO live_runs (
+INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
     lease_token, lease_until, worker
@@ -56,7 +57,7 @@ ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
 -- name: insert_pending_run
 -- The fire's identity must be new among live runs, ended runs and collapsed ranges.
-INSERT INTO live_runs (
+INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at
 )

@@ -56,7 +56,8 @@ WHERE
 
 -- name: end_succeeded
 -- The hot end of a run: no row where the token is not the run's, or the run was asked to stop.
-INSERT INTO ended_runs (
+-- OR FAIL: a statement of one row needs no journal of its own.
+INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
     finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response
 )
