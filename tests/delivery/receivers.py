@@ -172,6 +172,7 @@ def delivery(
     granted: float = 0.0,
     deadline: float | None = None,
     job_id: int | None = None,
+    job_name: str = "Daily",
 ) -> Delivery:
     """A delivery of its own job, granted at boot time 0."""
     target = WebhookTarget(url=url, method=method, headers=headers or {}, body=body, payload=payload)
@@ -182,7 +183,7 @@ def delivery(
         trigger=Trigger.SCHEDULE,
         job_version=1,
         job_key="daily",
-        job_name="Daily",
+        job_name=job_name,
         target=target,
         keys=keys,
         timeout_s=timeout_s,

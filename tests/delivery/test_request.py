@@ -126,6 +126,8 @@ def test_each_retry_has_a_fresh_timestamp_and_signature() -> None:
         {"run_payload": "}"},
         {"run_payload": "\ud800"},
         {"keys": ()},
+        {"number": 2**62},
+        {"job_name": "\ud800"},
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
         {"timeout_s": float("inf")},

@@ -90,6 +90,10 @@ def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
 
 def check_delivery(delivery: Delivery) -> None:
     """Raises DefinitionError where what belongs to this run alone cannot be sent: its payload, its time, its keys."""
+    try:
+        format_instant(delivery.key.scheduled_at)
+    except OverflowError:
+        raise DefinitionError("instant_invalid", "the planned instant is no date", field="scheduled_at") from None
     if not delivery.keys:
         raise DefinitionError("secret_missing", "there is no signing secret", field="target.secret")
     if not 0 < delivery.timeout_s <= MAX_TIMEOUT_S:

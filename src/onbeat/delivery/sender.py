@@ -146,8 +146,12 @@ class Sender:
             template = self._template_of(delivery)
             check_delivery(delivery)
         except DefinitionError as error:
-            outcome = Outcome(OutcomeKind.UNSENDABLE, started_at, 0, error=f"{error.reason_code}: {error.detail}")
-            self._tell(delivery, outcome, on_outcome)
+            self._refuse(delivery, f"{error.reason_code}: {error.detail}", on_outcome, started_at=started_at)
+            return
+        except Exception as error:
+            # A row that no check foresaw must not take the rest of the batch with it.
+            log.error("request_not_built", run=delivery.key, exc_info=error)
+            self._refuse(delivery, "the stored request cannot be built", on_outcome, started_at=started_at)
             return
         attempt = Attempt(delivery, template=template, on_outcome=on_outcome, started_at=started_at, started=started)
         self._attempts[delivery] = attempt
@@ -161,6 +165,9 @@ class Sender:
         else:
             attempt.step = self._deadlines.add(attempt, at=started + timeout_s)
             self._find_connection(attempt)
+
+    def _refuse(self, delivery: Delivery, words: str, on_outcome: OnOutcome, *, started_at: int) -> None:
+        self._tell(delivery, Outcome(OutcomeKind.UNSENDABLE, started_at, 0, error=words), on_outcome)
 
     def _template_of(self, delivery: Delivery) -> RequestTemplate:
         version = (delivery.key.job_id, delivery.job_version)
