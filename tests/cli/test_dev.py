@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,21 @@ def test_refusal_of_the_server_is_told_with_field_remedy_and_code(demo: Started,
     assert shown.err.startswith("error: ")
     for part in ("field:", "remedy:", "never_fires"):
         assert part in shown.err
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "job_../../keys", "job_", "?x", ""])
+def test_text_that_names_no_job_never_becomes_a_path(demo: Started, call: Call, name: str) -> None:
+    for command in (("jobs", "get"), ("jobs", "delete"), ("runs", "get")):
+        shown = call(*command, name, "--server", demo.url)
+        assert (shown.code, shown.out) == (2, "")
+        assert "id_invalid" in shown.err
+
+
+def test_follow_ends_with_130_when_interrupted(demo: Started, tmp_path: Path) -> None:
+    with started("runs", "list", "--follow", "--server", demo.url, cwd=tmp_path) as following:
+        following.wait_for("run_")
+        following.process.send_signal(signal.SIGINT)
+        assert following.process.wait(timeout=DEADLINE_S) == 130
 
 
 def test_nobody_there_is_exit_code_3(call: Call) -> None:

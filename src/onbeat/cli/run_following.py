@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from onbeat.cli.known_jobs import KnownJobs
 from onbeat.cli.run_views import run_cells
 from onbeat.cli.terminal import STYLES, clean, console, print_json
 from onbeat.client.api import Api, ServerUnreachable
@@ -20,7 +21,7 @@ REMEMBERED = 20_000
 Json = Mapping[str, Any]
 
 
-def follow_runs(api: Api, where: Mapping[str, Any], *, zone_of_job: Callable[[str], str], as_json: bool) -> NoReturn:
+def follow_runs(api: Api, where: Mapping[str, Any], *, jobs: KnownJobs, as_json: bool) -> NoReturn:
     """Print every run when it appears and whenever its state or attempt changes. A server that restarts is waited for.
 
     The first look shows what `limit` allows; later ones whatever is not older than that.
@@ -35,7 +36,7 @@ def follow_runs(api: Api, where: Mapping[str, Any], *, zone_of_job: Callable[[st
             if as_json:
                 print_json(run, indent=None)
             else:
-                screen.print(_line(run_cells(run, zone=zone_of_job(run["job_id"]))), soft_wrap=True)
+                screen.print(_line(run_cells(run, job=jobs.of(run["job_id"]))), soft_wrap=True)
         time.sleep(LOOK_EVERY_S)
         with contextlib.suppress(ServerUnreachable):
             runs = api.find_runs(**where)["items"]

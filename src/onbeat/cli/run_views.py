@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onbeat.cli.known_jobs import KnownJob, KnownJobs
 from onbeat.cli.moments import in_zone
 from onbeat.cli.terminal import print_fields, print_table
 
 Json = Mapping[str, Any]
 
 
-def print_runs(runs: Iterable[Json], *, zone_of_job: Callable[[str], str]) -> None:
+def print_runs(runs: Iterable[Json], *, jobs: KnownJobs) -> None:
     """Runs as a table, each planned instant in its job's zone."""
     print_table(
         ("id", "job", "state", "planned", "planned UTC", "lag", "took", "answer"),
-        [run_cells(run, zone=zone_of_job(run["job_id"])) for run in runs],
+        [run_cells(run, job=jobs.of(run["job_id"])) for run in runs],
         empty="No runs.",
     )
 
 
-def run_cells(run: Json, *, zone: str) -> tuple[str, ...]:
+def run_cells(run: Json, *, job: KnownJob) -> tuple[str, ...]:
     """The cells of one run."""
     return (
         run["id"],
-        run.get("job_name") or run["job_id"],
+        job.label,
         run["state"],
-        in_zone(run["scheduled_at"], zone),
+        in_zone(run["scheduled_at"], job.timezone),
         run["scheduled_at"],
         _length(run.get("lag_ms")),
         _length(run.get("duration_ms")),

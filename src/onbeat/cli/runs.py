@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
-from onbeat.cli.moments import zone_of
+from onbeat.cli.known_jobs import KnownJobs
 from onbeat.cli.run_views import print_attempts, print_run, print_runs
 from onbeat.cli.terminal import print_fields, print_json
 
@@ -32,19 +32,19 @@ def list_runs(
 ) -> None:
     """Runs, newest planned instant first. With --follow: one line per change (with --json: one JSON per line)."""
     with connect(server) as api:
-        zones = _Zones(api)
+        jobs = KnownJobs(api)
         where: dict[str, Any] = {"state": state, "late": late, "limit": limit}
         if job is not None:
-            where["job"] = zones.remember(api.get_job(job))
+            where["job"] = jobs.remember(api.get_job(job))
         if follow:
             from onbeat.cli.run_following import follow_runs
 
-            follow_runs(api, where, zone_of_job=zones.of, as_json=as_json)
+            follow_runs(api, where, jobs=jobs, as_json=as_json)
         page = api.find_runs(**where, cursor=cursor)
         if as_json:
             print_json(page)
             return
-        print_runs(page["items"], zone_of_job=zones.of)
+        print_runs(page["items"], jobs=jobs)
     if page.get("next_cursor"):
         print_fields([("more", f"--cursor {page['next_cursor']}")])
 
@@ -64,7 +64,7 @@ def list_attempts(run: RunArgument, server: ServerOption = DEFAULT_SERVER, as_js
         if as_json:
             print_json(page)
         else:
-            print_attempts(page, timezone=_Zones(api).of(api.get_run(run)["job_id"]))
+            print_attempts(page, timezone=KnownJobs(api).of(api.get_run(run)["job_id"]).timezone)
 
 
 @app.command("cancel")
@@ -85,28 +85,4 @@ def _show(api: Api, run: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(run)
     else:
-        print_run(run, timezone=_Zones(api).of(run["job_id"]))
-
-
-class _Zones:
-    """The zone of each job met, asked once."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._known: dict[str, str] = {}
-
-    def remember(self, job: dict[str, Any]) -> str:
-        """Note a job that was read anyway. Answer: its id."""
-        self._known[job["id"]] = zone_of(job)
-        return str(job["id"])
-
-    def of(self, job_id: str) -> str:
-        """UTC for a job that is gone."""
-        from onbeat.client.api import ServerRefused
-
-        if job_id not in self._known:
-            try:
-                self.remember(self._api.get_job(job_id))
-            except ServerRefused:
-                self._known[job_id] = "UTC"
-        return self._known[job_id]
+        print_run(run, timezone=KnownJobs(api).of(run["job_id"]).timezone)

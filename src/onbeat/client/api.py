@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -9,9 +10,13 @@ from urllib.parse import quote
 
 import httpx
 
-from onbeat.domain.errors import OnbeatError
+from onbeat.domain.errors import IdInvalid, OnbeatError
+from onbeat.domain.ids import format_job_id, format_run_id, parse_job_id, parse_run_id
 
 Json = dict[str, Any]
+
+# What stands in a path is checked, so that no text from a command line becomes another path.
+_KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 
 TIMEOUT_S = 30.0
 """Longest wait for an answer; a batch of 1,000 jobs takes well under a second."""
@@ -37,7 +42,7 @@ class ServerRefused(OnbeatError):
 
 
 class Api:
-    """One server. Raises ServerUnreachable or ServerRefused, nothing else."""
+    """One server. Raises ServerUnreachable, ServerRefused, and IdInvalid before anything is sent."""
 
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -61,7 +66,7 @@ class Api:
 
     def put_job(self, key: str, job: Json) -> Json:
         """Create the job with that key, or change it to look like this."""
-        return self._call("PUT", f"/v1/jobs/by-key/{quote(key, safe='')}", body=job)
+        return self._call("PUT", _job_path(key), body=job)
 
     def create_jobs(self, jobs: Sequence[Json]) -> list[Json]:
         """Many in one call; one answer per job, in order: `job` where it was saved, `error` where it was refused."""
@@ -180,11 +185,15 @@ class Api:
 
 
 def _job_path(job: str) -> str:
-    return f"/v1/jobs/{job}" if job.startswith("job_") else f"/v1/jobs/by-key/{quote(job, safe='')}"
+    if job.startswith("job_"):
+        return f"/v1/jobs/{format_job_id(parse_job_id(job))}"
+    if not _KEY.fullmatch(job):
+        raise IdInvalid(f"{job[:60]!r} is neither a job's id nor a key", remedy="see `onbeat jobs list`")
+    return f"/v1/jobs/by-key/{job}"
 
 
 def _run_path(run_id: str) -> str:
-    return f"/v1/runs/{quote(run_id, safe='')}"
+    return f"/v1/runs/{format_run_id(parse_run_id(run_id))}"
 
 
 def _problem(response: httpx.Response) -> Mapping[str, Any]:
