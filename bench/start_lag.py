@@ -132,7 +132,7 @@ async def measure(rate: int, seconds: int) -> dict[str, Any]:
         sink_port, port = free_port(), free_port()
         sink = subprocess.Popen([sys.executable, "-m", "bench.start_lag", "--sink", str(sink_port), str(report)])
         server = subprocess.Popen(
-            [sys.executable, "-m", "onbeat.cli.main", "dev", "--data", str(data), "--port", str(port)],
+            [sys.executable, "-m", "onbeat", "dev", "--data", str(data), "--port", str(port)],
             env=os.environ | {"ONBEAT_LOG_LEVEL": "error", "ONBEAT_WORKERS": "500"},
             stdout=subprocess.DEVNULL,
         )

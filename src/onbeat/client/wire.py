@@ -38,6 +38,7 @@ class WireAssignment(msgspec.Struct, frozen=True):
     namespace: str
     target: Target
     timeout_s: float
+    at_most_once: bool
     payload: str | None
     queue: str | None
     lease_until: int
@@ -122,6 +123,7 @@ def to_wire(assignment: Assignment) -> WireAssignment:
         namespace=assignment.namespace,
         target=assignment.target,
         timeout_s=assignment.timeout_s,
+        at_most_once=assignment.at_most_once,
         payload=assignment.payload,
         queue=assignment.queue,
         lease_until=assignment.lease_until,
@@ -145,6 +147,7 @@ def from_wire(wire: WireAssignment, *, granted_boottime: float) -> Assignment:
         namespace=wire.namespace,
         target=wire.target,
         timeout_s=wire.timeout_s,
+        at_most_once=wire.at_most_once,
         payload=wire.payload,
         queue=wire.queue,
         lease_until=wire.lease_until,

@@ -125,8 +125,15 @@ class Worker:
         return self._idle.is_set()
 
     async def _give_back(self) -> None:
-        """Interrupt what is still under way; its lease is given back and the attempt does not count."""
+        """Interrupt what is still under way; its lease is given back and the attempt does not count.
+
+        Attempts of at_most_once jobs are left alone: a lease given back would be delivered again. They end as
+        `unknown` when the lease does.
+        """
         ended = {item.token for item in self._ended}
+        left_alone = [t for t, held in self._held.items() if held.assignment.at_most_once and t not in ended]
+        for token in left_alone:
+            self._let_go(token)
         interrupted = {token: held for token, held in self._held.items() if token not in ended}
         for held in interrupted.values():
             held.given_back = True

@@ -29,6 +29,7 @@ class Assignment:
     namespace: str
     target: Target
     timeout_s: float
+    at_most_once: bool
     payload: str | None
     queue: str | None
     lease_until: int

@@ -164,6 +164,7 @@ class Leasing:
                     namespace=run.namespace,
                     target=target,
                     timeout_s=definition.timeout_s,
+                    at_most_once=definition.delivery == "at_most_once",
                     payload=run.payload,
                     queue=run.queue,
                     lease_until=run.lease_until,

@@ -1,0 +1,36 @@
+"""Real `onbeat dev` processes over a data file of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from tests.support.process import ServerProcess, running
+
+QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": "5", "ONBEAT_LOG_LEVEL": "warning"}
+"""Production lengths, scaled down: the same code with a lease of one second."""
+
+StartServer = Callable[..., AbstractAsyncContextManager[ServerProcess]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "onbeat.sqlite3"
+
+
+@pytest.fixture
+def start_server(tmp_path: Path, data: Path) -> StartServer:
+    """`async with start_server() as server:` runs `onbeat dev`; keyword arguments are settings."""
+
+    def start(*, port: int | None = None, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
+        chosen = QUICK | {f"ONBEAT_{name.upper()}": value for name, value in settings.items()}
+        return running(
+            lambda port: ["-m", "onbeat", "dev", "--data", str(data), "--port", str(port)],
+            log=tmp_path / "server.log",
+            port=port,
+            env=chosen,
+        )
+
+    return start
