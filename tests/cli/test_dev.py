@@ -157,6 +157,25 @@ def test_nobody_there_is_exit_code_3(call: Call) -> None:
     assert "server_unreachable" in shown.err
 
 
+@pytest.mark.parametrize("server", ["localhost:8623", "ftp://localhost", "http://", "http://[x", "http://a:b", ""])
+def test_text_that_is_no_url_is_bad_input(call: Call, server: str) -> None:
+    for command in (("jobs", "list"), ("worker",)):
+        shown = call(*command, "--server", server)
+        assert (shown.code, shown.out) == (2, "")
+        assert "--server" in shown.err
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a b", "a\x00", "a\nb"])
+def test_text_that_is_no_key_is_bad_input_and_not_shown(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    (tmp_path / "key").write_text(key)
+    monkeypatch.setenv("ONBEAT_API_KEY_FILE", str(tmp_path / "key"))
+    shown = call("jobs", "list")
+    assert (shown.code, shown.out) == (2, "")
+    assert key not in shown.err
+
+
 def test_dev_stops_in_order_and_its_file_is_whole(call: Call, tmp_path: Path) -> None:
     with started("dev", "--port", "0", cwd=tmp_path) as server:
         server.wait_for("Fires, as they happen")

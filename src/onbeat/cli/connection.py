@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -26,20 +27,39 @@ CursorOption = Annotated[
 
 
 def connect(server: str) -> Api:
-    """The server, with the key from the environment."""
+    """The server, with the key from the environment. Raises ConfigError for a URL or key that cannot be one."""
     from onbeat.client.api import Api
 
-    return Api(server, key=read_key())
+    return Api(check_server(server), key=read_key())
 
 
-def read_key() -> str | None:
-    """The API key: ONBEAT_API_KEY, or the content of the file that ONBEAT_API_KEY_FILE names."""
-    if key := os.environ.get("ONBEAT_API_KEY"):
-        return key.strip()
-    path = os.environ.get("ONBEAT_API_KEY_FILE")
-    if path is None:
-        return None
+def check_server(server: str) -> str:
+    """`server`, which looks like the URL of one. Raises ConfigError."""
     try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", field="ONBEAT_API_KEY_FILE") from None
+        parts = urlsplit(server)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ConfigError(
+            f"{server!r} is not a server's URL", field="--server", remedy=f"write it like {DEFAULT_SERVER}"
+        )
+    return server
+
+
+def read_key(given: str | None = None) -> str | None:
+    """The API key: `given`, else ONBEAT_API_KEY, else the content of the file that ONBEAT_API_KEY_FILE names."""
+    key, source = given or os.environ.get("ONBEAT_API_KEY"), "ONBEAT_API_KEY"
+    if not key and (path := os.environ.get("ONBEAT_API_KEY_FILE")):
+        source = "ONBEAT_API_KEY_FILE"
+        try:
+            key = Path(path).read_text().strip()
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", field=source) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} holds no API key", field=source) from None
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ConfigError(
+            "the API key holds characters that no key has", field="--key" if given else source, remedy="copy it again"
+        )
+    return key or None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onbeat.cli.connection import DEFAULT_SERVER, ServerOption, read_key
+from onbeat.cli.connection import DEFAULT_SERVER, ServerOption, check_server, read_key
 from onbeat.cli.processes import ConfigOption, run_process, settings_from
 
 
@@ -29,8 +29,8 @@ def worker(
     settings = settings_from(config)
     run_process(
         run_worker(
-            server=server,
-            key=key or read_key(),
+            server=check_server(server),
+            key=read_key(key),
             name=name,
             queue=queue,
             concurrency=concurrency,
