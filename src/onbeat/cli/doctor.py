@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from onbeat.cli.connection import DEFAULT_SERVER, JsonOption, ServerOption
+from onbeat.cli.connection import DEFAULT_SERVER, JsonOption, ServerOption, check_server
 from onbeat.cli.processes import DataOption, settings_from
 from onbeat.cli.terminal import print_json, print_table
 
@@ -13,7 +13,7 @@ def doctor(data: DataOption = None, server: ServerOption = DEFAULT_SERVER, as_js
     """Check this machine, the data file and the clock. Exit code 1 when something is bad."""
     from onbeat.cli.diagnosis import diagnose
 
-    findings = diagnose(settings_from(data=data).data, server=server)
+    findings = diagnose(settings_from(data=data).data, server=check_server(server))
     if as_json:
         print_json(
             {
