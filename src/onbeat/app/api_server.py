@@ -21,7 +21,13 @@ class ApiServer:
         self._host = host
         self._port = port
         config = uvicorn.Config(
-            build_api(context), log_config=None, access_log=False, timeout_graceful_shutdown=5, lifespan="off"
+            build_api(context),
+            log_config=None,
+            access_log=False,
+            http="httptools",
+            ws="none",
+            timeout_graceful_shutdown=5,
+            lifespan="off",
         )
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None

@@ -31,7 +31,10 @@ def run_process(process: Coroutine[object, object, int], *, log_level: str) -> N
     """Run until it stops by itself or by a signal, then exit with its code."""
     import asyncio
 
+    import uvloop
+
     from onbeat.telemetry import configure_logging
 
     configure_logging(level=log_level)
-    raise typer.Exit(asyncio.run(process))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        raise typer.Exit(runner.run(process))
