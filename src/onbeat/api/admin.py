@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import Field
 
-from onbeat.api.answers import json_answer, problems
+from onbeat.api.answers import json_answer, problems, refuse_idempotency_key
 from onbeat.api.auth import Admin
 from onbeat.api.context import context_of
+from onbeat.api.route import EdgeRoute
 from onbeat.api.schemas.base import Body, Name, View, moment
 from onbeat.domain.errors import OnbeatError, StateConflict
 from onbeat.services.api_keys import SCOPES, ApiKeys
 from onbeat.store.values import ApiKey
 
-router = APIRouter(prefix="/v1", tags=["admin"])
+router = APIRouter(prefix="/v1", tags=["admin"], route_class=EdgeRoute)
 
 SecretName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128)]
 
@@ -71,10 +72,19 @@ class NewSecretView(View):
     secret: str
 
 
+class SecretView(View):
+    """A version of a secret. `retires_at` null: the current one."""
+
+    name: str
+    version: int
+    created_at: str
+    retires_at: str | None
+
+
 class SecretList(View):
     """Every version of every name, without values."""
 
-    items: list[dict[str, Any]]
+    items: list[SecretView]
 
 
 def _keys(request: Request) -> ApiKeys:
@@ -96,7 +106,14 @@ def _view_key(key: ApiKey) -> dict[str, Any]:
     }
 
 
-@router.post("/keys", status_code=201, response_model=NewKeyView, responses=problems(409, 422), summary="Make a key")
+@router.post(
+    "/keys",
+    status_code=201,
+    response_model=NewKeyView,
+    responses=problems(409, 422),
+    summary="Make a key",
+    dependencies=[Depends(refuse_idempotency_key)],
+)
 async def create_key(request: Request, body: KeyBody, principal: Admin) -> Response:
     key, text = await _keys(request).create(
         name=body.name, scopes=tuple(body.scopes), namespace=principal.namespace, expires_in_s=body.expires_in_s
@@ -117,11 +134,19 @@ async def revoke_key(request: Request, key_id: str, _principal: Admin) -> Respon
 
 
 @router.post(
-    "/secrets/{name}:rotate", response_model=NewSecretView, responses=problems(422), summary="Make or rotate a secret"
+    "/secrets/{name}:rotate",
+    status_code=201,
+    response_model=NewSecretView,
+    responses=problems(422),
+    summary="Make or rotate a secret",
+    dependencies=[Depends(refuse_idempotency_key)],
 )
-async def rotate_secret(request: Request, name: SecretName, body: SecretBody, principal: Admin) -> Response:
+async def rotate_secret(
+    request: Request, name: SecretName, principal: Admin, body: SecretBody = SecretBody()
+) -> Response:
+    """The former secret goes on signing beside the new one for `grace_s`: receivers change in their own time."""
     secret = await context_of(request).secrets.rotate(principal.namespace, name, grace_s=body.grace_s)
-    return json_answer({"name": name, "secret": secret})
+    return json_answer({"name": name, "secret": secret}, status=201)
 
 
 @router.get("/secrets", response_model=SecretList, responses=problems(), summary="List secrets, without values")

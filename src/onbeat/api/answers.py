@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import Header, Request, Response
+from fastapi import Depends, Header, Request, Response
 
-from onbeat.api.context import ApiContext
+from onbeat.api.context import context_of
 from onbeat.api.problems import Problem
-from onbeat.domain.errors import RequestError
+from onbeat.domain.errors import RequestError, StoreUnavailable, VersionMismatch
 from onbeat.services.api_keys import Principal
 from onbeat.services.idempotency import LONGEST_KEY
 
@@ -38,6 +40,10 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+_KEPT_HEADERS: Final = frozenset({"content-type", "location", "etag"})
+_ENTITY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
+_ENTITY_TAGS = re.compile(rf"{_ENTITY_TAG.pattern}(?:[ \t]*,[ \t]*{_ENTITY_TAG.pattern})*")
+
 PROBLEM_SCHEMA: Final = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
 
 
@@ -46,34 +52,63 @@ def json_answer(value: object, *, status: int = 200, headers: dict[str, str] | N
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json", headers=headers)
 
 
-async def answer_once(
-    request: Request,
-    context: ApiContext,
-    principal: Principal,
-    key_header: str | None,
-    produce: Callable[[], Awaitable[Response]],
-) -> Response:
-    """Run `produce`, or repeat what was answered under this Idempotency-Key. A failure of ours frees the key."""
-    if key_header is None:
-        return await produce()
-    key = _read_key(key_header)
-    scope = f"{principal.namespace} {request.method} {request.url.path}"
-    body: bytes = request.state.body
-    saved = await context.idempotency.begin(scope, key, body)
-    if saved is not None:
-        headers = msgspec.json.decode(saved.headers, type=dict[str, str])
-        return Response(saved.body, status_code=saved.status, headers=headers | {"idempotent-replayed": "true"})
-    try:
-        answer = await produce()
-    except BaseException:
-        # Refused, failed or hung up: nothing was answered, and the (mended) request may come under the same key.
-        await context.idempotency.drop(scope, key)
-        raise
-    kept = {name: value for name, value in answer.headers.items() if name in ("content-type", "location", "etag")}
-    await context.idempotency.keep(
-        scope, key, body, status=answer.status_code, headers=msgspec.json.encode(kept).decode(), body=bytes(answer.body)
-    )
-    return answer
+class Once:
+    """A dependency: the caller's Idempotency-Key. Call it with what makes the answer.
+
+    Depend on the scope first: an answer is repeated only to callers who may make the request.
+    """
+
+    def __init__(self, request: Request, idempotency_key: IdempotencyKey = None) -> None:
+        self._request = request
+        self._key = None if idempotency_key is None else _read_key(idempotency_key)
+
+    async def __call__(self, produce: Callable[[], Awaitable[Response]]) -> Response:
+        """Run `produce`, or repeat what was answered under the key before. A failure frees the key.
+
+        Raises IdempotencyConflict, IdempotencyInFlight.
+        """
+        if self._key is None:
+            return await produce()
+        request, key = self._request, self._key
+        idempotency = context_of(request).idempotency
+        principal: Principal = request.state.principal
+        scope = f"{principal.namespace} {request.method} {request.url.path}"
+        body: bytes = request.state.body
+        saved = await idempotency.begin(scope, key, body)
+        if saved is not None:
+            headers = msgspec.json.decode(saved.headers, type=dict[str, str])
+            return Response(saved.body, status_code=saved.status, headers=headers | {"idempotent-replayed": "true"})
+        try:
+            answer = await produce()
+        except BaseException:
+            # Refused, failed or cut off: nothing was answered, and the (mended) request may come under the same key.
+            with contextlib.suppress(StoreUnavailable):
+                await idempotency.drop(scope, key)
+            raise
+        kept = {name: value for name, value in answer.headers.items() if name in _KEPT_HEADERS}
+        with contextlib.suppress(StoreUnavailable):  # what was asked for is done, and the caller is to hear of it
+            await idempotency.keep(
+                scope,
+                key,
+                body,
+                status=answer.status_code,
+                headers=msgspec.json.encode(kept).decode(),
+                body=bytes(answer.body),
+            )
+        return answer
+
+
+AnswerOnce = Annotated[Once, Depends(Once)]
+
+
+def refuse_idempotency_key(idempotency_key: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
+    """A dependency of calls whose answer shows a secret: it is told once and kept nowhere. Raises HeaderRefused."""
+    if idempotency_key is not None:
+        raise HeaderRefused(
+            "this answer shows a secret and is not kept",
+            field="Idempotency-Key",
+            remedy="leave the header out; where the answer was lost, make another and revoke the first",
+        )
 
 
 def _read_key(text: str) -> str:
@@ -88,17 +123,27 @@ def _read_key(text: str) -> str:
     return key
 
 
-def read_if_match(text: str | None) -> int | None:
-    """The version in an If-Match header. None: no condition (also `*`)."""
-    if text is None or text.strip() == "*":
+def version_to_match(if_match: str | None, current: int | None) -> int | None:
+    """The version that a change must still find, by If-Match; None: no condition. `current` None: there is no job.
+
+    Tags compare strongly, so a weak one never matches. Raises VersionMismatch, or HeaderRefused for what is no list
+    of entity tags. Source: RFC 9110 §13.1.1.
+    """
+    if if_match is None:
         return None
-    tag = text.strip()
-    number = tag[1:-1] if len(tag) >= 3 and tag[0] == tag[-1] == '"' else ""
-    if not number.isascii() or not number.isdigit() or len(number) > 18:
+    text = if_match.strip(" \t")
+    if text != "*" and not _ENTITY_TAGS.fullmatch(text):
         raise HeaderRefused(
-            "If-Match takes one strong entity tag, as ETag gave it", field="If-Match", remedy='send it like `"3"`'
+            "If-Match takes entity tags in quotes, as ETag gave them", field="If-Match", remedy='send it like `"3"`'
         )
-    return int(number)
+    if current is None or (text != "*" and etag(current) not in _ENTITY_TAG.findall(text)):
+        shown = "there is no such job" if current is None else f"the job is at version {current}"
+        raise VersionMismatch(
+            f"{shown}, you sent {text[:60]}",
+            field="If-Match",
+            remedy="read the job again and repeat your change on it",
+        )
+    return None if text == "*" else current
 
 
 def etag(version: int) -> str:

@@ -7,34 +7,45 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from onbeat.api import admin, health, jobs, runs, schedules, workers
+from onbeat.api import admin, batch, health, job_actions, jobs, runs, schedules, workers
 from onbeat.api.answers import PROBLEM_SCHEMA
-from onbeat.api.auth import LOOPBACK_HOSTS, BrowserGuard
+from onbeat.api.browser_guard import LOOPBACK_HOSTS, BrowserGuard
 from onbeat.api.context import ApiContext
 from onbeat.api.problems import install_problem_handlers
-from onbeat.api.strict_json import StrictJson
+from onbeat.api.request_id import RequestIds
+from onbeat.api.schemas.merge_patch import describe_patch
 
 DESCRIPTION = "Jobs, their runs, and the work of workers. Errors are problems (RFC 9457) with stable codes."
 
 
 def build_api(context: ApiContext) -> FastAPI:
     """The application over these services."""
-    app = FastAPI(title="onbeat", version=context.version, description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="onbeat",
+        version=context.version,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     app.state.context = context
     install_problem_handlers(app)
     for router in (
         workers.router,  # before runs: /v1/runs/claim is no run's id
+        workers.finish_router,
         workers.time_router,
         runs.router,
-        jobs.batch_router,
+        batch.router,
         jobs.router,
+        job_actions.router,
         schedules.router,
         admin.router,
         health.router,
+        health.metrics_router,
     ):
         app.include_router(router)
-    app.add_middleware(StrictJson)
     app.add_middleware(BrowserGuard, hosts=_hosts(context))
+    app.add_middleware(RequestIds)  # the outermost: what the guard refuses has an id too
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]  # FastAPI's own way to replace it
     return app
 
@@ -53,6 +64,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         definitions = dict(PROBLEM_SCHEMA)
         schemas.update(definitions.pop("$defs", {}))
         schemas["Problem"] = definitions
+        schemas["JobPatch"] = describe_patch()
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         for path in document["paths"].values():

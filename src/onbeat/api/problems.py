@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import structlog
@@ -58,8 +59,12 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
 DEFINITION_STATUS: Final = (422, "The job cannot be honoured as written")
 """For every DefinitionError: its own code says which rule, the status is the same."""
 
-_FROM_HTTP_STATUS: Final = {404: "path_not_found", 405: "method_not_allowed"}
+_CODE_OF_PLACE: Final = {"query": "query_invalid", "header": "header_field_invalid"}
 RETRY_AFTER_S: Final = 2
+_PLACES: Final = (("body",), ("query",), ("path",), ("header",))
+
+
+REQUEST_ID: Final = "request_id"
 
 
 class FieldProblem(BaseModel):
@@ -79,8 +84,9 @@ class Problem(BaseModel):
     code: str = Field(examples=["cron_invalid"])
     detail: str
     field: str | None = Field(default=None, examples=["schedules[0].cron"])
-    remedy: str | None = None
-    errors: list[FieldProblem] | None = None
+    remedy: str | None = Field(default=None, examples=["use a minute from 0 to 59"])
+    request_id: str | None = Field(default=None, description="The id under which the server's log speaks of this")
+    errors: list[FieldProblem] | None = Field(default=None, description="Every field that is not acceptable")
 
 
 def problem_response(
@@ -101,6 +107,9 @@ def problem_response(
         "code": code,
         "detail": detail,
     }
+    request_id = structlog.contextvars.get_contextvars().get(REQUEST_ID)
+    if request_id is not None:
+        problem[REQUEST_ID] = request_id
     if field is not None:
         problem["field"] = field
     if remedy is not None:
@@ -135,13 +144,21 @@ def field_problems(errors: list[Any]) -> list[FieldProblem]:
     codes = {"extra_forbidden": "unknown_field", "missing": "field_missing"}
     problems: list[FieldProblem] = []
     for error in errors:
-        location = tuple(part for part in error["loc"] if part not in ("body", "query", "path", "header"))
+        location = error["loc"][1:] if error["loc"][:1] in _PLACES else error["loc"]
         problems.append(
             FieldProblem(
-                code=codes.get(error["type"], "field_invalid"), field=field_path(location), detail=str(error["msg"])
+                code=codes.get(error["type"], "field_invalid"),
+                field=field_path(location)[:200] or "body",
+                detail=str(error["msg"]).removeprefix("Value error, "),
             )
         )
     return problems
+
+
+def refusal_of_fields(problems: list[FieldProblem]) -> Response:
+    """The answer to a body with these problems; the first one speaks for all."""
+    first = problems[0]
+    return problem_response(first.code, f"{first.field}: {first.detail}", field=first.field, errors=problems)
 
 
 async def _on_known(_request: Request, error: Exception) -> Response:
@@ -151,28 +168,34 @@ async def _on_known(_request: Request, error: Exception) -> Response:
 
 async def _on_validation(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = list(error.errors())
-    problems = field_problems(found)
-    place = found[0]["loc"][0]
-    code = problems[0].code
-    if place == "query":
-        code = "query_invalid"
-    elif place == "header":
-        code = "header_field_invalid"
-    elif place == "path":
-        code = "id_invalid"
-    elif found[0]["type"] == "json_invalid":
-        code = "json_invalid"
+    problems = field_problems(list(error.errors()))
+    code = _CODE_OF_PLACE.get(str(error.errors()[0]["loc"][0]))
+    if code is None:
+        return refusal_of_fields(problems)
     first = problems[0]
     return problem_response(code, f"{first.field}: {first.detail}", field=first.field, errors=problems)
 
 
-async def _on_http(_request: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
+    """What Starlette itself refuses: unknown paths, and methods that a path does not take."""
     assert isinstance(error, HTTPException)
-    code = _FROM_HTTP_STATUS.get(error.status_code, "field_invalid")
-    answer = problem_response(code, str(error.detail), known=(error.status_code, PROBLEMS[code][1]))
-    answer.headers.update(error.headers or {})
-    return answer
+    if error.status_code == 405:
+        allowed = _methods_of(request)
+        answer = problem_response("method_not_allowed", f"this path takes {', '.join(allowed)}")
+        answer.headers["allow"] = ", ".join(allowed)
+        return answer
+    if error.status_code == 404:
+        return problem_response("path_not_found", f"there is nothing at {request.url.path[:200]!a}")
+    return problem_response("field_invalid", str(error.detail), known=(error.status_code, "The request is refused"))
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Every method of the path. Starlette names only those of the first route that it met."""
+    document = request.app.openapi()
+    for template, operations in document["paths"].items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
+            return sorted(method.upper() for method in operations)
+    return ["GET"]
 
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:

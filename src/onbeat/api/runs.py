@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from onbeat.api.answers import json_answer, problems
+from onbeat.api.answers import AnswerOnce, json_answer, problems
 from onbeat.api.auth import RunsReader, RunsWriter
 from onbeat.api.context import ApiContext, context_of
-from onbeat.api.pages import Cursor, Limit, encode_cursor, read_page
+from onbeat.api.pages import Cursor, Limit, page_answer, read_page
+from onbeat.api.route import EdgeRoute, QueryRefused
+from onbeat.api.schemas.job_actions import NothingBody
 from onbeat.api.schemas.runs import AttemptList, RunPage, RunStateName, RunView, view_attempt, view_run
 from onbeat.domain.errors import JobNotFound, RequestError, RunNotFound
 from onbeat.domain.ids import RunKey, parse_job_id, parse_run_id
@@ -18,15 +20,10 @@ from onbeat.domain.states import RunState
 from onbeat.services.api_keys import Principal
 from onbeat.store.values import RunFilter
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=EdgeRoute)
 
-OWN_LISTS = "runs"
-
-
-class QueryRefused(RequestError):
-    """A query parameter is not acceptable."""
-
-    code = "query_invalid"
+LISTS: Final = "runs"
+NOTHING = NothingBody()
 
 
 async def _own(context: ApiContext, principal: Principal, run_id: str) -> RunKey:
@@ -41,7 +38,7 @@ async def _own(context: ApiContext, principal: Principal, run_id: str) -> RunKey
 async def list_runs(
     request: Request,
     principal: RunsReader,
-    job: Annotated[str | None, Query(max_length=64, description="Id of a job")] = None,
+    job: Annotated[str | None, Query(max_length=128, description="Id or key of a job")] = None,
     state: Annotated[list[RunStateName] | None, Query(description="May be given several times")] = None,
     late: Annotated[bool | None, Query()] = None,
     scheduled_from: Annotated[str | None, Query(alias="from", max_length=64, description="RFC 3339, inclusive")] = None,
@@ -49,21 +46,19 @@ async def list_runs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
+    """Runs of deleted jobs are listed too, while they are kept."""
     context = context_of(request)
-    job_id = None if job is None else parse_job_id(job)
-    if job_id is not None and await context.jobs.namespace_of(job_id) != principal.namespace:
-        raise JobNotFound
     where = RunFilter(
-        job_id=job_id,
+        job_id=None if job is None else await _find_job(context, principal, job),
         states=frozenset(RunState(name) for name in state or ()),
         late=late,
         scheduled_from=_read_instant(scheduled_from, "from"),
         scheduled_to=_read_instant(scheduled_to, "to"),
     )
-    runs = await context.runs.find(where, read_page(limit, cursor, kind=OWN_LISTS))
-    last = runs[-1] if len(runs) == limit else None
-    next_cursor = None if last is None else encode_cursor((last.key.scheduled_at, last.key.job_id), kind=OWN_LISTS)
-    return json_answer({"items": [view_run(run) for run in runs], "next_cursor": next_cursor})
+    runs = await context.runs.find(where, read_page(limit, cursor, kind=LISTS), namespace=principal.namespace)
+    return page_answer(
+        runs, limit=limit, kind=LISTS, view=view_run, place=lambda run: (run.key.scheduled_at, run.key.job_id)
+    )
 
 
 @router.get("/{run_id}", response_model=RunView, responses=problems(404), summary="One run")
@@ -79,16 +74,45 @@ async def list_attempts(request: Request, run_id: str, principal: RunsReader) ->
     return json_answer({"items": [view_attempt(attempt) for attempt in attempts]})
 
 
-@router.post("/{run_id}/cancel", response_model=RunView, responses=problems(404, 409), summary="Cancel a run")
-async def cancel_run(request: Request, run_id: str, principal: RunsWriter) -> Response:
+@router.post("/{run_id}/cancel", response_model=RunView, responses=problems(404, 409, 422), summary="Cancel a run")
+async def cancel_run(
+    request: Request, run_id: str, principal: RunsWriter, once: AnswerOnce, _body: NothingBody = NOTHING
+) -> Response:
+    """A run that waits ends at once; one that runs is asked to stop, and `cancel_requested` is true meanwhile."""
     context = context_of(request)
-    return json_answer(view_run(await context.runs.cancel(await _own(context, principal, run_id))))
+    key = await _own(context, principal, run_id)
+
+    async def produce() -> Response:
+        return json_answer(view_run(await context.runs.cancel(key)))
+
+    return await once(produce)
 
 
-@router.post("/{run_id}/retry", response_model=RunView, responses=problems(404, 409), summary="Run it again, same id")
-async def retry_run(request: Request, run_id: str, principal: RunsWriter) -> Response:
+@router.post("/{run_id}/retry", response_model=RunView, responses=problems(404, 409, 422), summary="Run it again")
+async def retry_run(
+    request: Request, run_id: str, principal: RunsWriter, once: AnswerOnce, _body: NothingBody = NOTHING
+) -> Response:
+    """Brings a run that ended without success back under its own id, so that receivers can tell it is the same."""
     context = context_of(request)
-    return json_answer(view_run(await context.runs.retry(await _own(context, principal, run_id))))
+    key = await _own(context, principal, run_id)
+
+    async def produce() -> Response:
+        return json_answer(view_run(await context.runs.retry(key)))
+
+    return await once(produce)
+
+
+async def _find_job(context: ApiContext, principal: Principal, job: str) -> int:
+    """The number of a job given by id or by key. Raises JobNotFound: for foreign ones too."""
+    if not job.startswith("job_"):
+        found = await context.jobs.get_by_key(principal.namespace, job)
+        if found is None:
+            raise JobNotFound
+        return found.job_id
+    job_id = parse_job_id(job)
+    if await context.jobs.namespace_of(job_id) != principal.namespace:
+        raise JobNotFound
+    return job_id
 
 
 def _read_instant(text: str | None, field: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
@@ -10,14 +10,16 @@ from pydantic import Field
 from onbeat.api.answers import json_answer, problems
 from onbeat.api.auth import JobsReader
 from onbeat.api.context import context_of
+from onbeat.api.route import EdgeRoute
 from onbeat.api.schemas.base import Body, View, moment
 from onbeat.api.schemas.jobs import ScheduleBody, read_schedules
 from onbeat.domain.ids import parse_job_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.preview import preview
+from onbeat.domain.timetable import check_schedules
 from onbeat.services.job_rules import settle_anchors
 
-router = APIRouter(prefix="/v1", tags=["schedules"])
+router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
 
 class PreviewBody(Body):
@@ -30,13 +32,29 @@ class PreviewBody(Body):
     count: int = Field(5, ge=1, le=1_000)
 
 
+class InstantView(View):
+    """One planned instant; `local` has one text per zone of `timezones`."""
+
+    at: str
+    local: list[str]
+    notes: list[str]
+
+
+class WordsView(View):
+    """A schedule in words."""
+
+    text: str
+    timezone: str | None
+    notes: list[str]
+
+
 class PreviewView(View):
     """What the schedules will do."""
 
     fires: list[str]
-    instants: list[dict[str, Any]]
+    instants: list[InstantView]
     timezones: list[str]
-    explain: list[dict[str, Any]]
+    explain: list[WordsView]
     notes: list[str]
     tzdata_version: str
 
@@ -49,7 +67,9 @@ async def preview_schedules(request: Request, body: PreviewBody, _principal: Job
     after = now if body.after is None else parse_instant(body.after, field="after")
     schedules = settle_anchors(read_schedules(body.schedules, body.timezone), now=now)
     job_id = None if body.job is None else parse_job_id(body.job)
-    found = preview(schedules, job_id=job_id, after=after, count=body.count)
+    check_schedules(schedules, job_id=job_id, now=after)
+    # On a thread: the next thousand instants of sixteen schedules take long enough to hold up the dispatcher here.
+    found = await asyncio.to_thread(preview, schedules, job_id=job_id, after=after, count=body.count)
     return json_answer(
         {
             "fires": [moment(instant.at) for instant in found.instants],
@@ -57,7 +77,9 @@ async def preview_schedules(request: Request, body: PreviewBody, _principal: Job
                 {"at": moment(instant.at), "local": instant.local, "notes": instant.notes} for instant in found.instants
             ],
             "timezones": found.timezones,
-            "explain": [{"text": words.text, "notes": words.notes} for words in found.schedules],
+            "explain": [
+                {"text": words.text, "timezone": words.timezone, "notes": words.notes} for words in found.schedules
+            ],
             "notes": found.notes,
             "tzdata_version": found.tzdata_version,
         }

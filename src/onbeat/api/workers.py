@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
 from onbeat.api.answers import json_answer, problems
 from onbeat.api.auth import RunsClaimer
 from onbeat.api.context import ApiContext, context_of
+from onbeat.api.route import BulkRoute, EdgeRoute
 from onbeat.api.schemas.workers import (
     ClaimBody,
     ClaimedView,
@@ -37,25 +39,32 @@ from onbeat.client.wire import (
     held_from_wire,
     to_wire,
 )
-from onbeat.domain.errors import LeaseLost, RequestError, RunTerminal
+from onbeat.domain.errors import IdInvalid, LeaseLost, NotAllowed, RequestError, RunTerminal
 from onbeat.domain.ids import format_run_id
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.leasing import Leasing
 from onbeat.store.values import Finish, FinishResult, LeaseStatus
 
-router = APIRouter(prefix="/v1/runs", tags=["workers"])
-time_router = APIRouter(prefix="/v1", tags=["workers"])
+router = APIRouter(prefix="/v1/runs", tags=["workers"], route_class=EdgeRoute)
+finish_router = APIRouter(prefix="/v1/runs", tags=["workers"], route_class=BulkRoute)
+time_router = APIRouter(prefix="/v1", tags=["workers"], route_class=EdgeRoute)
 
-LARGEST_KEPT_BODY = 16_384
-ANONYMOUS = "api"  # heartbeats and reports are fenced by their token, not by the worker's name
+LARGEST_KEPT_BODY: Final = 16_384
+OPERATORS: Final = "default"
+"""A claim takes runs of all namespaces, with the secrets that sign them: not for keys of a tenant."""
+
+ANONYMOUS: Final = "api"  # heartbeats and reports are fenced by their token, not by the worker's name
 
 
 @router.post(
     "/claim", response_model=ClaimedView, responses=problems(422), summary="Take work, waiting for it if need be"
 )
-async def claim(request: Request, body: ClaimBody, _principal: RunsClaimer) -> Response:
+async def claim(request: Request, body: ClaimBody, principal: RunsClaimer) -> Response:
+    """Ends early when the worker hangs up; what it was granted meanwhile is given back."""
     context = context_of(request)
+    if principal.namespace != OPERATORS:
+        raise NotAllowed("workers serve every namespace, so their keys belong to the namespace of the operators")
     leasing = context.leasing_for(body.worker)
     started = context.clock.boottime()
     assignments = await _claim_while_connected(request, leasing, body)
@@ -90,25 +99,25 @@ async def _disconnect(request: Request) -> None:
 
 @router.post("/heartbeat", response_model=StatusList, responses=problems(404, 422), summary="Extend leases")
 async def heartbeat(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
-    held = [_read_held(run) for run in body.runs]
+    held = _read_all(body)
     return _statuses(held, await _leasing(request).extend(held))
 
 
 @router.post("/permit", response_model=StatusList, responses=problems(404, 422), summary="May these attempts begin?")
 async def permit(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
-    held = [_read_held(run) for run in body.runs]
+    held = _read_all(body)
     return _statuses(held, await _leasing(request).permit(held))
 
 
 @router.post("/release", response_model=ReleasedView, responses=problems(404, 422), summary="Give leases back")
 async def release(request: Request, body: HeldList, _principal: RunsClaimer) -> Response:
-    released = await _leasing(request).release([_read_held(run) for run in body.runs])
+    released = await _leasing(request).release(_read_all(body))
     return json_answer({"released": released})
 
 
-@router.post("/finish", response_model=FinishedList, responses=problems(404, 422), summary="Report how attempts ended")
+@finish_router.post("/finish", response_model=FinishedList, responses=problems(422), summary="Report ended attempts")
 async def finish(request: Request, body: FinishList, _principal: RunsClaimer) -> Response:
-    items = [_read_finish(run.run_id, run) for run in body.runs]
+    items = [_read_listed_finish(run, f"runs[{place}]") for place, run in enumerate(body.runs)]
     finished = await _leasing(request).finish(items)
     return json_answer({"runs": [finished_to_wire(answer) for answer in finished]})
 
@@ -146,8 +155,27 @@ def _leasing(request: Request) -> Leasing:
     return context.leasing_for(ANONYMOUS)
 
 
-def _read_held(body: HeldBody) -> Held:
-    return held_from_wire(WireHeld(body.run_id, body.token))
+def _read_all(body: HeldList) -> list[Held]:
+    return [_read_held(run, f"runs[{place}]") for place, run in enumerate(body.runs)]
+
+
+def _read_held(body: HeldBody, field: str) -> Held:
+    try:
+        return held_from_wire(WireHeld(body.run_id, body.token))
+    except (IdInvalid, RequestError) as error:
+        raise _refused_item(error, field) from None
+
+
+def _read_listed_finish(body: FinishBody, field: str) -> Finish:
+    try:
+        return _read_finish(body.run_id, body)
+    except (IdInvalid, RequestError) as error:
+        raise _refused_item(error, field) from None
+
+
+def _refused_item(error: IdInvalid | RequestError, field: str) -> RequestError:
+    """In a list, an id that is none is a fault of the body and not a thing that was not found."""
+    return RequestError(error.detail, field=f"{field}.{error.field or 'run_id'}", remedy=error.remedy)
 
 
 def _read_finish(run_id: str, body: OutcomeBody | FinishBody) -> Finish:

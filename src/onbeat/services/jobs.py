@@ -102,16 +102,20 @@ class Jobs:
     async def update(self, job_id: int, change: Change) -> StoredJob:
         """Change a job. Never fires a past instant; a change that leaves the schedules alone leaves the clock alone.
 
+        A draft that looks like what stands there changes nothing at all: no version, no `updated_at`.
+
         A job in `error` becomes active again when its new definition is acceptable.
         """
         current = await self.get(job_id)
-        await self._check_secret(change.draft(current, _readable(current)))
+        await self._check_secret(change.draft(current, _readable(current)), current.namespace)
 
-        def decide(stored: StoredJob, now: int) -> JobChange:
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
             _check_version(stored, change.if_version)
             existing = _readable(stored)
             draft = change.draft(stored, existing)
             rules = check_draft(draft, job_id=job_id, now=now, egress=self._egress, existing=existing)
+            if stored.state != JobState.ERROR and _looks_alike(stored, existing, draft, rules.definition):
+                return None
             same_instants = existing is not None and existing.schedules == rules.definition.schedules
             next_fire_at: int | KeepClock | None = rules.next_fire_at
             state: JobState | None = None
@@ -196,7 +200,7 @@ class Jobs:
         return instants
 
     async def _new_job(self, draft: JobDraft, namespace: str) -> NewJob:
-        await self._check_secret(draft)
+        await self._check_secret(draft, namespace)
         job_id = secrets.randbits(JOB_ID_BITS)
         rules = check_draft(draft, job_id=job_id, now=self._clock.now(), egress=self._egress)
         return NewJob(
@@ -211,9 +215,9 @@ class Jobs:
             next_fire_at=rules.next_fire_at,
         )
 
-    async def _check_secret(self, draft: JobDraft) -> None:
+    async def _check_secret(self, draft: JobDraft, namespace: str) -> None:
         target = draft.definition.target
-        if isinstance(target, WebhookTarget) and not await self._secrets.exists("default", target.secret):
+        if isinstance(target, WebhookTarget) and not await self._secrets.exists(namespace, target.secret):
             raise DefinitionError(
                 "secret_unknown",
                 f"there is no signing secret named {target.secret!r}",
@@ -273,6 +277,14 @@ def _readable(stored: StoredJob) -> Definition | None:
         return decode_definition(stored.definition)
     except DefinitionError:
         return None
+
+
+def _looks_alike(stored: StoredJob, existing: Definition | None, draft: JobDraft, definition: Definition) -> bool:
+    return existing == definition and (stored.key, stored.name, stored.tags) == (
+        stored.key if draft.key is None else draft.key,
+        draft.name,
+        draft.tags,
+    )
 
 
 def _check_version(stored: StoredJob, if_version: int | None) -> None:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onbeat.clock import Clock
-from onbeat.domain.errors import JobNotFound, RunNotFound, RunTerminal, StateConflict
+from onbeat.domain.errors import DefinitionError, JobNotFound, RunNotFound, RunTerminal, StateConflict
 from onbeat.domain.ids import RunKey
-from onbeat.domain.model import SECOND_US, QueueTarget, decode_definition
+from onbeat.domain.model import MAX_RUNNING, SECOND_US, QueueTarget, decode_definition
 from onbeat.domain.overlap import Admitted, Lanes
 from onbeat.domain.states import ENDED, JobState, RunState, Trigger
 from onbeat.services.handoff import Handoff
 from onbeat.services.running import RunningHere
 from onbeat.store.contract import Store
-from onbeat.store.values import AttemptView, DueJob, NewRun, Page, RunFilter, RunView
+from onbeat.store.values import AttemptView, DueJob, NewRun, Page, RunFilter, RunView, StoredJob
 
 TRIGGER_TRIES = 8
 """Two manual runs in one microsecond want the same key; the later one takes the next microsecond."""
+
+
+PAUSE_BOUND_US = 5_000_000
+"""No new side effect begins later than this after a pause. Source: reliability P14."""
+
+LONGEST_RUN_US = 30 * 86_400 * SECOND_US
+"""What `max_run_time_s` may be at most: for a run whose deadline is not told."""
+
+REMEMBERED_NAMESPACES = 100_000
 
 
 class Runs:
@@ -27,6 +37,7 @@ class Runs:
         self._clock = clock
         self._handoff = handoff
         self._running = running
+        self._namespaces: dict[int, str] = {}
 
     async def get(self, key: RunKey) -> RunView:
         """Raises RunNotFound."""
@@ -35,9 +46,47 @@ class Runs:
             raise RunNotFound
         return run
 
-    async def find(self, where: RunFilter, page: Page) -> list[RunView]:
-        """Runs, newest planned instant first."""
-        return await self._store.runs.find(where, page)
+    async def find(self, where: RunFilter, page: Page, *, namespace: str) -> list[RunView]:
+        """Runs of jobs in `namespace`, newest planned instant first. With `job_id`, the caller answers for that job."""
+        if where.job_id is not None:
+            return await self._store.runs.find(where, page)
+        found: list[RunView] = []
+        while True:
+            looked_at = await self._store.runs.find(where, page)
+            found += [run for run in looked_at if await self._namespace_of(run.key.job_id) == namespace]
+            if len(found) >= page.limit or len(looked_at) < page.limit:
+                return found[: page.limit]
+            last = looked_at[-1].key
+            page = replace(page, after=(last.scheduled_at, last.job_id))
+
+    async def _namespace_of(self, job_id: int) -> str | None:
+        """A job never moves to another namespace, so what was read once holds."""
+        if job_id not in self._namespaces:
+            job = await self._store.jobs.get(job_id)
+            if job is None:
+                return None
+            if len(self._namespaces) >= REMEMBERED_NAMESPACES:
+                self._namespaces.clear()
+            self._namespaces[job_id] = job.namespace
+        return self._namespaces[job_id]
+
+    async def side_effects_end_at(self, paused: StoredJob, *, asked_to_stop: bool) -> int:
+        """When the last side effect of a paused job can happen, at the latest.
+
+        1. Nothing begins later than 5 s after the pause (design §3, "Permit").
+        2. An attempt that runs ends with its timeout. One that was asked to stop ends when its worker hears of it:
+           with its next heartbeat, at the latest when its lease ends.
+        3. A queue's worker has no timeout of ours: there the run's deadline counts.
+        """
+        now = self._clock.now()
+        bound = (now if paused.paused_at is None else paused.paused_at) + PAUSE_BOUND_US
+        where = RunFilter(job_id=paused.job_id, states=frozenset({RunState.RUNNING}))
+        for run in await self._store.runs.find(where, Page(limit=MAX_RUNNING)):
+            end = _attempt_ends_at(run, paused, now=now)
+            if asked_to_stop and run.lease_until is not None:
+                end = min(end, run.lease_until)
+            bound = max(bound, end)
+        return bound
 
     async def attempts(self, key: RunKey) -> Sequence[AttemptView]:
         """Every finished attempt of a run. Raises RunNotFound."""
@@ -94,6 +143,20 @@ class Runs:
             )
         self._handoff.wake(run.queue)
         return await self.get(key)
+
+
+def _attempt_ends_at(run: RunView, job: StoredJob, *, now: int) -> int:
+    latest = now + LONGEST_RUN_US if run.deadline_at is None else run.deadline_at
+    try:
+        definition = decode_definition(job.definition)
+    except DefinitionError:
+        return latest
+    if isinstance(definition.target, QueueTarget):
+        return latest
+    begun_by = (now if run.attempt_started_at is None else run.attempt_started_at) + PAUSE_BOUND_US
+    timeout_us = round(definition.timeout_s * SECOND_US)
+    # The pause itself raised the version by one. More than that, and the run may have begun with a longer timeout.
+    return min(begun_by + timeout_us, latest) if job.version - run.job_version <= 1 else latest
 
 
 def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None) -> NewRun:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from onbeat.domain.instants import format_instant
+from onbeat.domain.instants import LAST_INSTANT, format_instant
 
 
 class Body(BaseModel):
@@ -43,5 +43,5 @@ Text = Annotated[str, AfterValidator(_has_no_nul)]
 
 
 def moment(instant: int | None) -> str | None:
-    """RFC 3339 for people."""
-    return None if instant is None else format_instant(instant)
+    """RFC 3339 for people. A moment outside the years 1970 to 9999, which only a hand can have written, is none."""
+    return None if instant is None or not 0 <= instant <= LAST_INSTANT else format_instant(instant)

@@ -1,16 +1,15 @@
-"""Jobs at the edge. What can be written reads back the same, so GET → PUT changes nothing."""
+"""Jobs as they are written. What can be written reads back the same (job_views), so GET → PUT changes nothing."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from onbeat.api.schemas.base import Body, Key, Name, Tag, Text, View, moment
+from onbeat.api.schemas.base import Body, Key, Name, Tag, Text
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.ids import format_job_id
 from onbeat.domain.instants import parse_instant, resolve_local
 from onbeat.domain.model import (
     MAX_RUNNING,
@@ -21,12 +20,10 @@ from onbeat.domain.model import (
     MisfirePolicy,
     QueueTarget,
     RetryPolicy,
-    Schedule,
     WebhookTarget,
-    decode_definition,
 )
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
-from onbeat.store.values import StoredJob
+from onbeat.services.signing_secrets import DEFAULT_SECRET
 
 LONGEST_EXPRESSION = 1_000
 DAY_S = 86_400
@@ -34,6 +31,8 @@ DAY_S = 86_400
 
 class ScheduleBody(Body):
     """One rule: exactly one of `cron`, `every` and `at`."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in ("cron", "every", "at")]})
 
     cron: str | None = Field(
         None, max_length=LONGEST_EXPRESSION, examples=["0 3 * * *"], description="5 fields, or 6 with leading seconds"
@@ -58,12 +57,14 @@ class ScheduleBody(Body):
 class TargetBody(Body):
     """Where a fire goes: a webhook (`url`) or a queue that your own workers claim from (`queue`)."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["url"]}, {"required": ["queue"]}]})
+
     url: str | None = Field(None, max_length=8_192, examples=["https://example.com/hook"])
     method: str = Field("POST", max_length=16)
     headers: dict[str, Text] = Field(default_factory=dict, max_length=1_000)
     body: Text | None = Field(None, description="Sent as written, byte for byte; without it a JSON envelope is sent")
     payload: Any = Field(None, description="Any JSON; travels in the envelope")
-    secret: str = Field("default", max_length=128, description="Name of the signing secret")
+    secret: str = Field(DEFAULT_SECRET, max_length=128, description="Name of the signing secret")
     queue: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")
 
 
@@ -110,11 +111,14 @@ class JobBody(Body):
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
 
 
+def default_lanes(overlap: str) -> int:
+    """How many runs of a job may go on at once, where nobody says."""
+    return MAX_RUNNING if overlap == "allow" else 1
+
+
 def read_draft(body: JobBody) -> JobDraft:
     """What the service takes. Raises DefinitionError naming the field."""
-    max_running = body.max_running
-    if max_running is None:
-        max_running = MAX_RUNNING if body.overlap == "allow" else 1
+    max_running = default_lanes(body.overlap) if body.max_running is None else body.max_running
     definition = Definition(
         schedules=(),
         target=_read_target(body.target),
@@ -201,12 +205,12 @@ def _read_target(body: TargetBody) -> WebhookTarget | QueueTarget:
         )
     payload = None if body.payload is None else write_payload(body.payload)
     if body.queue is not None:
-        if body.body is not None or body.headers or body.method != "POST":
+        if body.body is not None or body.headers or body.method != "POST" or body.secret != DEFAULT_SECRET:
             raise DefinitionError(
                 "target_invalid",
                 "a queue target has only a payload",
                 field="target",
-                remedy="leave method, headers and body out",
+                remedy="leave method, headers, body and secret out",
             )
         return QueueTarget(queue=body.queue, payload=payload)
     assert body.url is not None
@@ -230,203 +234,3 @@ def _read_target(body: TargetBody) -> WebhookTarget | QueueTarget:
 def write_payload(payload: Any) -> str:
     """JSON text, written once: these very bytes are sent and signed."""
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-# ---------------------------------------------------------------- views
-
-
-class ScheduleView(View):
-    """A rule as it is stored."""
-
-    cron: str | None = None
-    every: int | None = None
-    at: str | None = None
-    timezone: str | None = None
-    anchor: str | None = None
-
-
-class JobView(View):
-    """A job as it stands. The fields of JobBody read back as they can be written."""
-
-    id: str
-    key: str | None
-    name: str
-    tags: list[str]
-    version: int
-    state: Literal["active", "paused", "completed", "error"]
-    reason: str | None = Field(description="Why it is in `error`, or the note of a pause")
-    next_fire_at: str | None
-    created_at: str
-    updated_at: str
-    paused_at: str | None
-    schedules: list[ScheduleView] | None = Field(description="null where the stored definition cannot be read")
-    target: dict[str, Any] | None
-    grace_s: int | None
-    misfire: MisfireBody | None
-    overlap: str | None
-    max_running: int | None
-    retry: RetryBody | None
-    timeout_s: float | None
-    max_run_time_s: int | None
-    delivery: str | None
-
-
-class JobPage(View):
-    """Jobs, newest first."""
-
-    items: list[JobView]
-    next_cursor: str | None
-
-
-def view_job(job: StoredJob) -> dict[str, Any]:
-    """The job for people, ready to be written as JSON."""
-    try:
-        definition = writable(decode_definition(job.definition))
-    except DefinitionError:
-        definition = dict.fromkeys(UNREADABLE_FIELDS)
-    return {
-        "id": format_job_id(job.job_id),
-        "key": job.key,
-        "name": job.name,
-        "tags": list(job.tags),
-        "version": job.version,
-        "state": job.state.value,
-        "reason": job.reason,
-        "next_fire_at": moment(job.next_fire_at),
-        "created_at": moment(job.created_at),
-        "updated_at": moment(job.updated_at),
-        "paused_at": moment(job.paused_at),
-        **definition,
-    }
-
-
-UNREADABLE_FIELDS = (
-    "schedules",
-    "target",
-    "grace_s",
-    "misfire",
-    "overlap",
-    "max_running",
-    "retry",
-    "timeout_s",
-    "max_run_time_s",
-    "delivery",
-)
-
-
-def writable(definition: Definition) -> dict[str, Any]:
-    """A definition as it could be sent to us again."""
-    misfire, retry = definition.misfire, definition.retry
-    return {
-        "schedules": [_view_schedule(schedule) for schedule in definition.schedules],
-        "target": _view_target(definition.target),
-        "grace_s": definition.grace_s,
-        "misfire": {
-            "policy": misfire.policy,
-            "max": misfire.max,
-            "window_s": misfire.window_s,
-            "spacing_s": misfire.spacing_s,
-        },
-        "overlap": definition.overlap,
-        "max_running": definition.max_running,
-        "retry": {
-            "max_attempts": retry.max_attempts,
-            "initial_s": retry.initial_s,
-            "factor": retry.factor,
-            "cap_s": retry.cap_s,
-            "max_age_s": retry.max_age_s,
-        },
-        "timeout_s": definition.timeout_s,
-        "max_run_time_s": definition.max_run_time_s,
-        "delivery": definition.delivery,
-    }
-
-
-def writable_job(job: StoredJob) -> dict[str, Any]:
-    """Every field of a job that can be written: what a merge patch is merged into."""
-    try:
-        definition = writable(decode_definition(job.definition))
-    except DefinitionError:
-        definition = {}
-    return {"key": job.key, "name": job.name, "tags": list(job.tags), **definition}
-
-
-def merge_patch(current: Any, patch: Any) -> Any:
-    """RFC 7396: null removes, objects merge, everything else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(current) if isinstance(current, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge_patch(merged.get(name), value)
-    return merged
-
-
-def _view_schedule(schedule: Schedule) -> dict[str, Any]:
-    match schedule:
-        case CronSchedule(expression, timezone):
-            return {"cron": expression, "timezone": timezone}
-        case AtSchedule(at):
-            return {"at": moment(at)}
-        case _:
-            return {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
-
-
-def _view_target(target: WebhookTarget | QueueTarget) -> dict[str, Any]:
-    payload = {} if target.payload is None else {"payload": json.loads(target.payload)}
-    if isinstance(target, QueueTarget):
-        return {"queue": target.queue, **payload}
-    body = {} if target.body is None else {"body": target.body}
-    return {
-        "url": target.url,
-        "method": target.method,
-        "headers": dict(target.headers),
-        "secret": target.secret,
-        **body,
-        **payload,
-    }
-
-
-# ---------------------------------------------------------------- actions
-
-
-class BatchBody(Body):
-    """Many jobs at once."""
-
-    jobs: list[Any] = Field(min_length=1, max_length=10_000, description="Each as for POST /v1/jobs")
-
-
-class BatchView(View):
-    """One answer per job, in order: `job` where it was saved, `error` (a problem) where it was refused."""
-
-    created: int
-    refused: int
-    items: list[dict[str, Any]]
-
-
-class PauseBody(Body):
-    """How to pause."""
-
-    note: Annotated[Text | None, Field(max_length=500)] = None
-    running: Literal["finish", "cancel"] = "finish"
-
-
-class PausedView(View):
-    """When the last side effect of this job can begin."""
-
-    job: JobView
-    last_possible_side_effect_at: str
-
-
-class TriggerBody(Body):
-    """A run by hand."""
-
-    payload: Any = Field(None, description="Travels instead of the job's own payload")
-
-
-class NextView(View):
-    """Planned instants to come."""
-
-    fires: list[str]

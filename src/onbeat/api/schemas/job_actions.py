@@ -1,0 +1,66 @@
+"""What is sent to do something with jobs, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from onbeat.api.problems import Problem
+from onbeat.api.schemas.base import Body, Text, View
+from onbeat.api.schemas.job_views import JobRef, JobView
+
+AnyJob = Annotated[Any, WithJsonSchema({"$ref": "#/components/schemas/JobBody"})]
+"""One that is judged by itself, so that its faults do not refuse the others."""
+
+
+class BatchBody(Body):
+    """Many jobs at once."""
+
+    jobs: list[AnyJob] = Field(min_length=1, max_length=10_000, description="Each as for POST /v1/jobs")
+
+
+class BatchItem(View):
+    """What became of one job: `job` where it was saved, `error` where it was refused."""
+
+    status: int = Field(description="What POST /v1/jobs would have answered")
+    job: JobRef | None = None
+    error: Problem | None = None
+
+
+class BatchView(View):
+    """One item per job, in order."""
+
+    created: int
+    refused: int
+    items: list[BatchItem]
+
+
+class PauseBody(Body):
+    """How to pause."""
+
+    note: Annotated[Text | None, Field(max_length=500, description="Why, for whoever finds it paused")] = None
+    running: Literal["finish", "cancel"] = Field("finish", description="What happens to attempts that run")
+
+
+class PausedView(JobView):
+    """The job, and when its last side effect can happen."""
+
+    last_possible_side_effect_at: str
+
+
+class TriggerBody(Body):
+    """A run by hand."""
+
+    payload: Any = Field(None, description="Travels instead of the job's own payload")
+
+
+class NothingBody(Body):
+    """Nothing has to be said; the body may be left out."""
+
+
+class NextView(View):
+    """Planned instants to come."""
+
+    job_id: str
+    fires: list[str]
