@@ -1,0 +1,304 @@
+"""The contract of Fires."""
+
+from __future__ import annotations
+
+import pytest
+from tests.store.factories import LEASE_US, NOW, SECOND, Maker, new_lease, new_run
+
+from onbeat.domain.errors import OnbeatError
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
+from onbeat.store.contract import Store
+from onbeat.store.values import DueJob, FirePlan, JobChange, LaneHold, Mark, NewRun
+
+HOUR = 3_600 * SECOND
+
+
+def plan(*runs: NewRun, **changes: object) -> FirePlan:
+    return FirePlan(**{"next_fire_at": NOW + HOUR, "runs": runs, **changes})  # type: ignore[arg-type]
+
+
+async def test_due_clocks_are_taken_earliest_first_up_to_the_limit(store: Store, make: Maker) -> None:
+    late = await make.job(next_fire_at=NOW)
+    early = await make.job(next_fire_at=NOW - 5)
+    await make.job(next_fire_at=NOW + 1)
+    seen: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        seen.append(due.job.job_id)
+        return plan()
+
+    first = await store.fires.record_due(now=NOW, limit=1, decide=decide)
+    assert (first.jobs, first.next_due_at) == (1, NOW)
+    second = await store.fires.record_due(now=NOW, limit=5, decide=decide)
+    assert (second.jobs, second.next_due_at) == (1, NOW + 1)
+    assert seen == [early.job_id, late.job_id]
+    assert (await store.fires.record_due(now=NOW, limit=5, decide=decide)).jobs == 0
+
+
+async def test_decision_sees_job_holds_and_newest_waiting_run(store: Store, make: Maker) -> None:
+    job = await make.job(max_running=2)
+    await make.running(job, NOW - 9, lane=1)
+    await make.pending(job, NOW - 8, lane=0, trigger=Trigger.MANUAL)
+    await make.waiting(job, NOW - 7)
+    await make.waiting(job, NOW - 6)
+    await make.waiting(job, NOW - 5, trigger=Trigger.BACKFILL)
+    (due,) = await make.due()
+    assert due.job == job
+    assert due.due_at == NOW
+    assert due.holds == (
+        LaneHold(0, NOW - 8, RunState.PENDING, Trigger.MANUAL, 0, NOW - 8),
+        LaneHold(1, NOW - 9, RunState.RUNNING, Trigger.SCHEDULE, 1, NOW - 9),
+    )
+    assert due.waiting == NOW - 6
+
+
+async def test_run_and_advance_of_the_clock_are_one(store: Store, make: Maker) -> None:
+    job = await make.job()
+    batch = await make.fire(plan(new_run()))
+    assert (batch.jobs, batch.runs, batch.pending, batch.leased, batch.next_due_at) == (1, 1, 1, (), NOW + HOUR)
+    view = await make.view(RunKey(job.job_id, NOW))
+    assert (view.state, view.trigger, view.attempt, view.created_at) == (RunState.PENDING, Trigger.SCHEDULE, 0, NOW)
+    assert (await make.reread(job)).next_fire_at == NOW + HOUR
+    assert (await make.reread(job)).version == 1
+
+
+async def test_run_born_with_a_lease_is_running_and_can_be_finished(store: Store, make: Maker) -> None:
+    job = await make.job(key="k")
+    lease = new_lease()
+    batch = await make.fire(plan(new_run(lease=lease, payload='{"a": 1}', max_run_us=HOUR)))
+    (leased,) = batch.leased
+    assert leased.key == RunKey(job.job_id, NOW)
+    assert (leased.token, leased.attempt, leased.lease_until) == (lease.token, 1, lease.until)
+    assert (leased.granted_at, leased.deadline_at, leased.payload) == (NOW, NOW + HOUR, '{"a": 1}')
+    assert (leased.namespace, leased.job_name, leased.job_key) == ("default", job.name, "k")
+    assert (leased.definition, leased.job_version, leased.trigger) == (job.definition, 1, Trigger.SCHEDULE)
+    assert batch.pending == 0
+    view = await make.view(leased.key)
+    assert (view.state, view.worker, view.started_at, view.lane) == (RunState.RUNNING, "worker-1", NOW, 0)
+    await make.finish(leased.key, leased.token)
+    assert (await make.view(leased.key)).state is RunState.SUCCEEDED
+
+
+async def test_lease_never_outlives_the_deadline(store: Store, make: Maker) -> None:
+    await make.job()
+    batch = await make.fire(plan(new_run(lease=new_lease(until=NOW + LEASE_US), max_run_us=SECOND)))
+    assert batch.leased[0].lease_until == NOW + SECOND
+
+
+async def test_run_that_waits_for_a_lane_does_not_count_as_waiting_for_a_worker(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.running(job, NOW - 1)
+    batch = await make.fire(plan(new_run(lane=None)))
+    assert (batch.runs, batch.pending) == (1, 0)
+    assert await make.claim_one() is None
+
+
+async def test_recorded_fire_is_a_conflict_and_stays_as_it_is(store: Store, make: Maker) -> None:
+    live, ended, other = [await make.job(max_running=2) for _ in range(3)]
+    await make.pending(live, NOW, payload='"first"')
+    await make.ended(ended, NOW)
+    batch = await make.fire(plan(new_run(lane=1, lease=new_lease(), payload='"second"')))
+    assert (batch.jobs, batch.runs, batch.conflicts) == (3, 1, 2)
+    assert [run.key.job_id for run in batch.leased] == [other.job_id]
+    claimed = await make.claim_one()
+    assert claimed is not None
+    assert claimed.payload == '"first"'
+    assert (await make.view(RunKey(ended.job_id, NOW))).state is RunState.SUCCEEDED
+    assert {(await make.reread(job)).next_fire_at for job in (live, ended, other)} == {NOW + HOUR}
+
+
+async def test_instant_inside_a_collapsed_mark_is_a_conflict(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.fire(plan(marks=(Mark(NOW, NOW + 9 * SECOND, 10, RunState.MISSED),)))
+    assert await make.runs(job, new_run(NOW + 5 * SECOND)) == []
+    assert await make.runs(job, new_run(NOW + 9 * SECOND)) == []
+    assert len(await make.runs(job, new_run(NOW + 10 * SECOND))) == 1
+
+
+async def test_marks_become_ended_runs(store: Store, make: Maker) -> None:
+    job = await make.job()
+    batch = await make.fire(
+        plan(
+            marks=(
+                Mark(NOW - 9 * SECOND, NOW - SECOND, 9, RunState.MISSED),
+                Mark(NOW, NOW, 1, RunState.SKIPPED, SkipReason.OVERLAP, blocked_by=NOW - HOUR),
+            )
+        )
+    )
+    assert (batch.marks, batch.runs) == (2, 0)
+    missed = await make.view(RunKey(job.job_id, NOW - 9 * SECOND))
+    assert (missed.state, missed.count, missed.until, missed.reason) == (RunState.MISSED, 9, NOW - SECOND, None)
+    skipped = await make.view(RunKey(job.job_id, NOW))
+    assert (skipped.state, skipped.reason, skipped.blocked_by) == (RunState.SKIPPED, "overlap", NOW - HOUR)
+    assert (skipped.count, skipped.until) == (1, None)
+
+
+async def test_replaced_run_ends_as_skipped_and_its_lane_is_taken_over(store: Store, make: Maker) -> None:
+    job = await make.job()
+    before = await make.pending(job, NOW - SECOND)
+    replaced = Mark(NOW - SECOND, NOW - SECOND, 1, RunState.SKIPPED, SkipReason.OVERLAP, blocked_by=NOW)
+    await make.fire(plan(new_run(lane=0), replaced=(replaced,)))
+    view = await make.view(before)
+    assert (view.state, view.reason, view.blocked_by) == (RunState.SKIPPED, "overlap", NOW)
+    assert (await make.view(RunKey(job.job_id, NOW))).lane == 0
+
+
+async def test_replaced_run_that_has_started_stays(store: Store, make: Maker) -> None:
+    job = await make.job(max_running=2)
+    retrying = await make.retrying(job, NOW - SECOND)
+    await make.fire(plan(replaced=(Mark(NOW - SECOND, NOW - SECOND, 1, RunState.SKIPPED, SkipReason.OVERLAP),)))
+    assert (await make.view(retrying)).state is RunState.PENDING
+
+
+async def test_replaced_run_that_was_given_back_unstarted_ends(store: Store, make: Maker) -> None:
+    job = await make.job()
+    key, token = await make.running(job, NOW - SECOND)
+    await store.leases.release([(key, token)], now=NOW)
+    replaced = Mark(NOW - SECOND, NOW - SECOND, 1, RunState.SKIPPED, SkipReason.OVERLAP)
+    batch = await make.fire(plan(new_run(lane=0), replaced=(replaced,)))
+    assert (batch.runs, batch.parked) == (1, ())
+    assert (await make.view(key)).state is RunState.SKIPPED
+
+
+async def test_cancelled_running_run_is_asked_to_stop(store: Store, make: Maker) -> None:
+    job = await make.job()
+    key, _token = await make.running(job, NOW - SECOND)
+    batch = await make.fire(plan(new_run(lane=None), cancelled=(NOW - SECOND,)))
+    assert batch.cancelled == (key,)
+    assert (await make.view(key)).cancel_requested
+
+
+async def test_cancelled_run_that_waits_for_its_next_attempt_ends_and_passes_its_lane_on(
+    store: Store, make: Maker
+) -> None:
+    job = await make.job()
+    retrying = await make.retrying(job, NOW - SECOND, ready_at=NOW + HOUR)
+    batch = await make.fire(plan(new_run(lane=None), cancelled=(NOW - SECOND,)))
+    assert (await make.view(retrying)).state is RunState.CANCELLED
+    assert (await make.view(RunKey(job.job_id, NOW))).lane == 0
+    assert (batch.cancelled, batch.pending) == ((), 1)
+
+
+async def test_plan_without_next_fire_removes_the_clock_and_writes_the_state(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.fire(plan(new_run(), next_fire_at=None, state=JobState.COMPLETED, reason="every instant has passed"))
+    after = await make.reread(job)
+    assert (after.state, after.reason, after.next_fire_at) == (JobState.COMPLETED, "every instant has passed", None)
+    assert await make.claim_one() is not None
+
+
+async def test_decision_that_raises_parks_its_job_and_the_others_go_on(store: Store, make: Maker) -> None:
+    good, bad, silent = [await make.job(next_fire_at=NOW - 3 + number) for number in range(3)]
+
+    def decide(due: DueJob) -> FirePlan:
+        if due.job.job_id == bad.job_id:
+            raise ValueError("the stored zone is unknown: \ud800")
+        if due.job.job_id == silent.job_id:
+            raise KeyError
+        return plan(new_run(due.due_at))
+
+    batch = await store.fires.record_due(now=NOW, limit=10, decide=decide)
+    assert batch.runs == 1
+    assert [job_id for job_id, _reason in batch.parked] == [bad.job_id, silent.job_id]
+    parked = await make.reread(bad)
+    assert (parked.state, parked.next_fire_at) == (JobState.ERROR, None)
+    assert parked.reason == "the stored zone is unknown: ?"
+    assert (await make.reread(silent)).reason == "KeyError"
+    assert (await make.reread(good)).state is JobState.ACTIVE
+    assert (await store.fires.record_due(now=NOW, limit=10, decide=decide)).parked == ()
+
+
+@pytest.mark.parametrize("next_fire_at", [NOW, NOW - HOUR])
+async def test_clock_that_would_not_advance_parks_its_job(store: Store, make: Maker, next_fire_at: int) -> None:
+    job = await make.job()
+    batch = await make.fire(plan(new_run(), next_fire_at=next_fire_at))
+    assert (batch.runs, len(batch.parked)) == (0, 1)
+    assert (await make.reread(job)).state is JobState.ERROR
+
+
+async def test_plan_that_breaks_the_lane_fence_parks_its_job_only(store: Store, make: Maker) -> None:
+    good, bad = await make.job(), await make.job()
+    await make.running(bad, NOW - SECOND, lane=0)
+    batch = await make.fire(plan(new_run(lane=0)))
+    assert (batch.runs, [job_id for job_id, _ in batch.parked]) == (1, [bad.job_id])
+    assert await store.runs.get(RunKey(bad.job_id, NOW)) is None
+    assert (await make.view(RunKey(good.job_id, NOW))).state is RunState.PENDING
+
+
+async def test_parked_job_can_be_repaired(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.fire(plan(next_fire_at=NOW - 1))
+    await store.jobs.change(
+        job.job_id, now=NOW, decide=lambda _job: JobChange(state=JobState.ACTIVE, next_fire_at=NOW + 5)
+    )
+    assert (await make.fire(plan(new_run(NOW + 5)), now=NOW + 5)).runs == 1
+
+
+async def test_insert_run_records_what_has_no_run_yet(store: Store, make: Maker) -> None:
+    job = await make.job(max_running=3)
+    await make.pending(job, NOW)
+    manual = new_run(NOW + 1, trigger=Trigger.MANUAL, lane=1, payload='{"x": 1}', queue="reports")
+    written = await make.runs(job, new_run(NOW, lane=2), manual)
+    assert [view.key for view in written] == [RunKey(job.job_id, NOW + 1)]
+    assert (written[0].trigger, written[0].queue, written[0].state) == (Trigger.MANUAL, "reports", RunState.PENDING)
+    claimed = await make.claim_one(now=NOW + SECOND, queue="reports")
+    assert claimed is not None
+    assert claimed.payload == '{"x": 1}'
+
+
+async def test_insert_run_leaves_an_ended_fire_alone(store: Store, make: Maker) -> None:
+    job = await make.job()
+    key = await make.ended(job)
+    assert await make.runs(job, new_run()) == []
+    assert (await make.view(key)).state is RunState.SUCCEEDED
+
+
+async def test_insert_run_decides_from_the_same_lanes_with_due_at_now(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.running(job, NOW - SECOND)
+    seen: list[DueJob] = []
+
+    def decide(due: DueJob) -> tuple[NewRun, ...]:
+        seen.append(due)
+        return ()
+
+    assert await store.fires.insert_run(job.job_id, now=NOW + 7, decide=decide) == []
+    assert seen[0].due_at == NOW + 7
+    assert [hold.scheduled_at for hold in seen[0].holds] == [NOW - SECOND]
+
+
+async def test_insert_run_for_an_unknown_job_is_none(store: Store) -> None:
+    assert await store.fires.insert_run(5, now=NOW, decide=lambda _due: (new_run(),)) is None
+
+
+async def test_insert_run_that_breaks_the_fence_raises_and_writes_nothing(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.pending(job, NOW)
+    with pytest.raises(OnbeatError):
+        await make.runs(job, new_run(NOW + 1, lane=None), new_run(NOW + 2, lane=0))
+    assert await store.runs.get(RunKey(job.job_id, NOW + 1)) is None
+
+
+async def test_next_due_at_is_the_earliest_clock(store: Store, make: Maker) -> None:
+    assert await store.fires.next_due_at() is None
+    await make.job(next_fire_at=NOW + 5)
+    await make.job(next_fire_at=NOW + 3)
+    assert await store.fires.next_due_at() == NOW + 3
+
+
+async def test_pruning_does_not_reopen_a_fire(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.fire(plan(marks=(Mark(NOW, NOW, 1, RunState.MISSED),)))
+    await store.runs.prune(ended_before=NOW + HOUR, limit=10)
+    assert (await make.fire(plan(new_run()), now=NOW + 1)).jobs == 0
+    assert (await make.reread(job)).next_fire_at == NOW + HOUR
+
+
+async def test_many_jobs_of_mixed_fate_in_one_batch(store: Store, make: Maker) -> None:
+    jobs = [await make.job(max_running=2) for _ in range(30)]
+    for job in jobs[::3]:
+        await make.pending(job, NOW)
+    batch = await make.fire(plan(new_run(lane=1, lease=new_lease())))
+    assert (batch.jobs, batch.runs, batch.conflicts, len(batch.leased)) == (30, 20, 10, 20)
+    assert {run.key.job_id for run in batch.leased} == {job.job_id for job in jobs} - {job.job_id for job in jobs[::3]}
