@@ -14,16 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onbeat.store.open import open_store
-
-import onbeat.app.node
-import onbeat.app.services
 from onbeat.app import DevMode, serve
+from onbeat.app import node as node_module
+from onbeat.app import services as services_module
 from onbeat.config import Settings
 from onbeat.delivery.request import Delivery
 from onbeat.delivery.sender import Sender
 from onbeat.domain.outcome import Outcome
 from onbeat.store.contract import Store
+from onbeat.store.open import open_store
 
 
 class Point:
@@ -107,8 +106,9 @@ def main() -> None:
     async def open_crashing(url: str) -> Any:
         return CrashingStore(await open_store(url), point)
 
-    onbeat.app.services.open_store = open_crashing  # type: ignore[assignment]
-    onbeat.app.node.Sender = CrashingSender  # type: ignore[misc]
+    # The composition root picks both up by name: the process is the product's own but for these two.
+    setattr(services_module, "open_store", open_crashing)
+    setattr(node_module, "Sender", CrashingSender)
     settings = Settings.model_validate(
         {"data": data, "port": int(port), "lease_s": 1.0, "heartbeat_s": 0.25, "drain_s": 5.0, "log_level": "error"}
     )

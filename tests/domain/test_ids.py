@@ -35,8 +35,19 @@ def test_run_ids_never_change_between_releases() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "run_", "job_00ayzf3t2sa47", "run_" + "0" * 25, "run_" + "0" * 27, "run_" + "u" * 26, "run_" + "z" * 26]
-    + ["RUN_" + "0" * 26, "run_" + "0" * 25 + "\n", "run_" + "0" * 25 + "é", "../" + "0" * 27],
+    [
+        "",
+        "run_",
+        "job_00aywaheppjw7",
+        "run_" + "0" * 25,
+        "run_" + "0" * 27,
+        "run_" + "u" * 26,
+        "run_" + "z" * 26,
+        "RUN_" + "0" * 26,
+        "run_" + "0" * 25 + "\n",
+        "run_" + "0" * 25 + "é",
+        "../" + "0" * 27,
+    ],
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(IdInvalid):

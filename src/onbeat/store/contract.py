@@ -23,8 +23,8 @@ from onbeat.store.values import (
     DueJob,
     Finish,
     Finished,
-    FirePlan,
     FiredBatch,
+    FirePlan,
     JobChange,
     JobFilter,
     Lease,
@@ -151,7 +151,8 @@ class Leases(Protocol):
         EndRun: moves to ended_runs with the outcome and leaves its lane; while the job then holds fewer lanes than its
         max_running, the next run that waits for one (schedule-triggered first, then oldest) gets the lowest free lane
         and becomes ready at max(now, its ready_at) (the same wherever a run ends: cancel, expire, change, record_due);
-        a `pauses_job` reason pauses the job and removes its clock. RetryRun: pending again under the same key and lane, at `ready_at`.
+        a `pauses_job` reason pauses the job and removes its clock.
+        RetryRun: pending again under the same key and lane, at `ready_at`.
         Every attempt that did not succeed and counts is added to `attempts`.
         REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended
         under another token or by cancel. LEASE_LOST: all else. None of these three changes anything.
@@ -197,7 +198,10 @@ class Runs(Protocol):
         ...
 
     async def find(self, where: RunFilter, page: Page) -> list[RunView]:
-        """Live and ended runs, newest planned instant first: order and cursor are `(scheduled_at desc, job_id desc)`."""
+        """Live and ended runs, newest planned instant first.
+
+        Order and cursor are `(scheduled_at desc, job_id desc)`.
+        """
         ...
 
     async def attempts(self, key: RunKey) -> list[AttemptView]:

@@ -9,7 +9,6 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 
-
 # ---------------------------------------------------------------- jobs
 
 
@@ -59,7 +58,7 @@ KEEP = KeepClock.KEEP
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Planned instants that will never run: one, or a range of `count` from `scheduled_at` to `until` (both planned)."""
+    """Planned instants that will never run: one, or `count` of them from `scheduled_at` to `until`, both planned."""
 
     scheduled_at: int
     until: int
@@ -82,7 +81,7 @@ class JobChange:
     reason: str | None = None  # written whenever `state` is
     paused_at: int | None = None  # written whenever `state` is
     paused_until: int | None = None  # written whenever `state` is
-    next_fire_at: int | None | KeepClock = KEEP
+    next_fire_at: int | KeepClock | None = KEEP
     marks: tuple[Mark, ...] = ()
     raises_version: bool = True
     cancels_pending: bool = False  # end every pending run as `cancelled`
