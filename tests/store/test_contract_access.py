@@ -8,7 +8,7 @@ import pytest
 from tests.store.factories import NOW, SECOND
 
 from onbeat.domain.errors import StoreUnavailable
-from onbeat.store.contract import Store
+from onbeat.store.contract import RESERVED_FOR_US, Store
 from onbeat.store.values import ApiKey, NodeInfo, SavedAnswer, SecretVersion
 
 KEY = ApiKey("k1", "default", "deploy", b"\x01" * 32, ("jobs:read", "jobs:write"), NOW, expires_at=NOW + SECOND)
@@ -63,6 +63,16 @@ async def test_idempotency_key_is_reserved_once_and_then_answers(store: Store) -
     answer = SavedAnswer(b"f", 201, "location: /jobs/1", b"{}")
     await access.save_answer("s", "k", answer)
     assert await access.reserve_answer("s", "k", b"f", now=NOW) == answer
+
+
+async def test_a_reservation_whose_maker_died_is_void_after_a_minute(store: Store) -> None:
+    access = store.access
+    await access.reserve_answer("s", "k", b"f", now=NOW)
+    assert await access.reserve_answer("s", "k", b"f", now=NOW + RESERVED_FOR_US) is not None
+    assert await access.reserve_answer("s", "k", b"g", now=NOW + RESERVED_FOR_US + 1) is None
+    answer = SavedAnswer(b"g", 201, "{}", b"done")
+    await access.save_answer("s", "k", answer)
+    assert await access.reserve_answer("s", "k", b"g", now=NOW + 3 * RESERVED_FOR_US) == answer
 
 
 async def test_dropped_reservation_can_be_taken_again(store: Store) -> None:

@@ -43,6 +43,9 @@ from onbeat.store.values import (
     Verdict,
 )
 
+RESERVED_FOR_US = 60_000_000
+"""How long a request may take to answer under its Idempotency-Key: far longer than any does."""
+
 
 class Jobs(Protocol):
     """Definitions and their clocks."""
@@ -258,7 +261,10 @@ class Access(Protocol):
         ...
 
     async def reserve_answer(self, scope: str, key: str, fingerprint: bytes, *, now: int) -> SavedAnswer | None:
-        """Reserve an Idempotency-Key. None: it is yours now. Otherwise what is kept under it, maybe status 0."""
+        """Reserve an Idempotency-Key. None: it is yours now. Otherwise what is kept under it, maybe status 0.
+
+        A reservation of more than RESERVED_FOR_US ago without an answer is void: whoever made it has died.
+        """
         ...
 
     async def save_answer(self, scope: str, key: str, answer: SavedAnswer) -> None: ...

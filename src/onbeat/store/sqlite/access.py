@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import apsw
 
+from onbeat.store.contract import RESERVED_FOR_US
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.rows import Row, decode_strings, encode_strings
@@ -65,7 +66,7 @@ class SqliteAccess:
 
     async def reserve_answer(self, scope: str, key: str, fingerprint: bytes, *, now: int) -> SavedAnswer | None:
         def write(connection: apsw.Connection) -> SavedAnswer | None:
-            connection.execute(_QUERIES["reserve_answer"], (scope, key, fingerprint, now))
+            connection.execute(_QUERIES["reserve_answer"], (scope, key, fingerprint, now, now - RESERVED_FOR_US))
             if connection.changes():
                 return None
             row: Row = connection.execute(_QUERIES["get_answer"], (scope, key)).fetchall()[0]

@@ -39,8 +39,10 @@ WHERE namespace = :namespace AND (:name IS NULL OR name = :name)
 ORDER BY created_at DESC, version DESC, name;
 
 -- name: reserve_answer
+-- Writes nothing where an answer is kept or being made. A reservation whose maker died is taken over.
 INSERT INTO saved_answers (scope, key, fingerprint, created_at) VALUES (:scope, :key, :fingerprint, :now)
-ON CONFLICT (scope, key) DO NOTHING;
+ON CONFLICT (scope, key) DO UPDATE SET fingerprint = excluded.fingerprint, created_at = excluded.created_at
+WHERE saved_answers.status = 0 AND saved_answers.created_at < :void_before;
 
 -- name: get_answer
 SELECT fingerprint, status, headers, body FROM saved_answers WHERE scope = :scope AND key = :key;
