@@ -251,9 +251,10 @@ async def test_a_condition_on_a_key_that_nobody_has_creates_nothing(http: httpx.
 
 async def test_pause_and_resume(http: httpx.AsyncClient) -> None:
     job = await created(http, schedules=[{"every": "1h"}])
-    paused = (await http.post(f"/v1/jobs/{job['id']}/pause", json={"note": "holidays"})).json()
+    answer = (await http.post(f"/v1/jobs/{job['id']}/pause", json={"note": "holidays"})).json()
+    paused = answer["job"]
     assert (paused["state"], paused["reason"], paused["next_fire_at"]) == ("paused", "holidays", None)
-    assert paused["last_possible_side_effect_at"] > paused["paused_at"]
+    assert answer["last_possible_side_effect_at"] > paused["paused_at"]
     refused(await http.post(f"/v1/jobs/{job['id']}/trigger", json={}), 409, "state_conflict")
     resumed = (await http.post(f"/v1/jobs/{job['id']}/resume", json={})).json()
     assert (resumed["state"], resumed["reason"]) == ("active", None)
@@ -275,7 +276,7 @@ async def test_pause_is_bounded_by_the_attempt_that_runs(http: httpx.AsyncClient
     bounds = {}
     for name, job in (("idle", idle), ("busy", busy)):
         paused = (await http.post(f"/v1/jobs/{job['id']}/pause", json={"running": "finish"})).json()
-        bounds[name] = seconds_between(paused["paused_at"], paused["last_possible_side_effect_at"])
+        bounds[name] = seconds_between(paused["job"]["paused_at"], paused["last_possible_side_effect_at"])
     assert bounds["idle"] == 5
     assert 590 < bounds["busy"] <= 606
 

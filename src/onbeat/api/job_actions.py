@@ -36,7 +36,7 @@ async def pause_job(
     async def produce() -> Response:
         paused = await context.jobs.pause(job.job_id, note=body.note, cancel=cancels)
         bound = await context.runs.side_effects_end_at(paused, asked_to_stop=cancels)
-        view = view_job(paused) | {"last_possible_side_effect_at": moment(bound)}
+        view = {"job": view_job(paused), "last_possible_side_effect_at": moment(bound)}
         return json_answer(view, headers={"etag": etag(paused.version)})
 
     return await once(produce)

@@ -43,9 +43,10 @@ class PauseBody(Body):
     running: Literal["finish", "cancel"] = Field("finish", description="What happens to attempts that run")
 
 
-class PausedView(JobView):
+class PausedView(View):
     """The job, and when its last side effect can happen."""
 
+    job: JobView
     last_possible_side_effect_at: str
 
 

@@ -184,8 +184,13 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
         )
     assert body.at is not None
     has_offset = body.at[-1:] in ("Z", "z") or "+" in body.at[10:] or "-" in body.at[10:]
-    if body.timezone is not None or (zone is not None and not has_offset):
-        return AtSchedule(at=resolve_local(body.at, timezone=zone or "UTC", field=f"{field}.at"))
+    if zone is not None and (body.timezone is not None or not has_offset):
+        try:
+            return AtSchedule(at=resolve_local(body.at, timezone=zone, field=f"{field}.at"))
+        except DefinitionError as error:  # the zone, which knows not of which schedule it is
+            raise DefinitionError(
+                error.reason_code, error.detail, field=f"{field}.timezone", remedy=error.remedy
+            ) from None
     return AtSchedule(at=parse_instant(body.at, field=f"{field}.at"))
 
 
