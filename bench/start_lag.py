@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import describe_machine
+from bench.processes import free_port, onbeat_dev, stopping, wait_until_up
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: sink\r\ncontent-length: 2\r\n\r\n{}"
 CONNECTIONS = 64
@@ -79,22 +77,6 @@ async def serve_sink(port: int, report: Path) -> None:
     report.write_text(json.dumps(Sink.lags_ms))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def wait_until_up(url: str) -> None:
-    async with asyncio.timeout(30), httpx.AsyncClient() as http:
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                if (await http.get(url)).status_code:
-                    return
-            await asyncio.sleep(0.05)
-
-
 async def measure_limit(port: int, burst: int) -> list[float]:
     """The same burst from a bare loop: milliseconds from its start until each answer."""
     loop = asyncio.get_running_loop()
@@ -131,31 +113,19 @@ async def measure(rate: int, seconds: int) -> dict[str, Any]:
         data, report = Path(folder) / "bench.sqlite3", Path(folder) / "lags.json"
         sink_port, port = free_port(), free_port()
         sink = subprocess.Popen([sys.executable, "-m", "bench.start_lag", "--sink", str(sink_port), str(report)])
-        server = subprocess.Popen(
-            [sys.executable, "-m", "onbeat", "dev", "--data", str(data), "--port", str(port)],
-            env=os.environ | {"ONBEAT_LOG_LEVEL": "error", "ONBEAT_WORKERS": "500"},
-            stdout=subprocess.DEVNULL,
-        )
-        try:
+        with stopping(sink), onbeat_dev(data, port=port, workers="500"):
             url = f"http://127.0.0.1:{port}"
             await wait_until_up(f"{url}/healthz")
             await wait_until_up(f"http://127.0.0.1:{sink_port}/")
             limit = await measure_limit(sink_port, rate)
             target = {"url": f"http://127.0.0.1:{sink_port}/"}
-            jobs = [
-                {"name": f"job {n}", "schedules": [{"every": 1, "anchor": "epoch"}], "target": target}
-                for n in range(rate)
-            ]
+            schedules = [{"every": 1, "anchor": "epoch"}]
+            jobs = [{"name": f"job {n}", "schedules": schedules, "target": target} for n in range(rate)]
             async with httpx.AsyncClient(base_url=url, timeout=60) as http:
                 for start in range(0, rate, 1000):
                     answer = await http.post("/v1/jobs:batch", json={"jobs": jobs[start : start + 1000]})
                     answer.raise_for_status()
             await asyncio.sleep(seconds)
-        finally:
-            for process in (server, sink):
-                process.send_signal(signal.SIGTERM)
-            for process in (server, sink):
-                process.wait(30)
         lags = json.loads(report.read_text())
     # The first two seconds hold the creation of the jobs and the opening of the connections.
     steady = sorted(lags[min(2 * rate, len(lags) // 3) :])
