@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -25,7 +26,8 @@ _NOT_SETTINGS = frozenset({"CONFIG", "URL", "API_KEY", "API_KEY_FILE"})
 class Settings(BaseModel):
     """Everything that can be set."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Defaults are checked too: a default that no longer fits what was set beside it must not start.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     data: str = Field("onbeat.sqlite3", description="Data file, or a database URL (sqlite:///path)")
     host: str = Field("127.0.0.1", description="Address the API listens on")
@@ -50,6 +52,13 @@ class Settings(BaseModel):
         None, description="Encrypts signing secrets: base64 of 32 bytes; default: a file beside the data"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged")
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).hostname is None or urlsplit(url).port == 0):
+            raise ValueError("not a URL such as https://onbeat.example.com")
+        return url
 
     @field_validator("allow_networks")
     @classmethod
@@ -97,7 +106,7 @@ def _from_file(file: Path | None, environment: Mapping[str, str]) -> dict[str, o
         return tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", field="ONBEAT_CONFIG") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", field="ONBEAT_CONFIG") from None
 
 
@@ -113,6 +122,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
                 text = Path(text).read_text().strip()
             except OSError as error:
                 raise ConfigError(f"{variable}: cannot read {text}: {error.strerror}", field=variable) from None
+            except UnicodeDecodeError:
+                raise ConfigError(f"{variable}: {text} is not a text file", field=variable) from None
         field = name.lower()
         is_list = field in Settings.model_fields and field.startswith("allow") and field != "allow_http"
         values[field] = [part.strip() for part in text.split(",") if part.strip()] if is_list else text

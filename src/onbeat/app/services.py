@@ -7,7 +7,6 @@ import ipaddress
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from onbeat.clock import DatabaseClock
@@ -29,6 +28,7 @@ from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
+from onbeat.store.sqlite.datafile import resolve_data_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +139,5 @@ def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egre
 def _master_key(settings: Settings) -> bytes:
     if settings.master_key is not None:
         return parse_master_key(settings.master_key)
-    return load_or_create_master_key(Path(settings.data.removeprefix("sqlite:///") + ".key"))
+    data_file = resolve_data_file(settings.data)
+    return load_or_create_master_key(data_file.with_name(data_file.name + ".key"))

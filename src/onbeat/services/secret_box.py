@@ -35,7 +35,7 @@ class SecretBox:
         nonce, body = ciphertext[1 : 1 + _NONCE_BYTES], ciphertext[1 + _NONCE_BYTES :]
         try:
             return self._cipher.decrypt(nonce, body, context.encode()).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # ValueError: cut short
             raise ConfigError(
                 "the signing secrets in the database were encrypted with another master key",
                 field="master_key",
@@ -55,15 +55,34 @@ def parse_master_key(text: str) -> bytes:
 
 
 def load_or_create_master_key(path: Path) -> bytes:
-    """The key in the file beside the data file; drawn and written (mode 0600, durable) when there is none."""
+    """The key in the file beside the data file; drawn and written (mode 0600, durable) when there is none.
+
+    Raises ConfigError where the file is no key or cannot be read or written.
+    """
     try:
         return parse_master_key(path.read_text())
     except FileNotFoundError:
         pass
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the master key {path} cannot be read: {error}", field="master_key") from None
     key = os.urandom(KEY_BYTES)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(base64.b64encode(key) + b"\n")
+    _write_durably(path, base64.b64encode(key) + b"\n")
+    return key
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    """The whole file or none, whenever the process or the power ends: half a key, or a key whose name was lost, would
+    leave a database that nothing opens.
+    """
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)  # of a start that was killed; whoever starts holds the data file's lock
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return key
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -23,7 +23,10 @@ _OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def resolve_data_file(url: str) -> Path:
-    """The path behind `sqlite:///relative`, `sqlite:////absolute` or a plain path. Raises ConfigError."""
+    """The file behind `sqlite:///relative`, `sqlite:////absolute` or a plain path. Raises ConfigError.
+
+    Links are followed, as SQLite does: whatever name leads to it, a file has one lock and one master key.
+    """
     text = url
     if "://" in url:
         scheme, _, rest = url.partition("://")
@@ -34,7 +37,7 @@ def resolve_data_file(url: str) -> Path:
         raise ConfigError(
             f"{url!r} names no file", remedy="give the path of a file; onbeat keeps nothing in memory only"
         )
-    return Path(text).expanduser().absolute()
+    return Path(text).expanduser().resolve()
 
 
 def refuse_network_filesystem(path: Path, *, mounts: str) -> None:
