@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
-from tests.api.bodies import claimed, created, outcome, queue_job, refused, triggered
+from tests.api.bodies import Json, claimed, created, outcome, queue_job, refused, triggered
 
 from onbeat.app.services import Services
 
 
-async def ended_run(http: httpx.AsyncClient, kind: str = "succeeded", **fields: object) -> dict[str, object]:
+async def ended_run(http: httpx.AsyncClient, kind: str = "succeeded", **fields: Any) -> Json:
     """A run of its own job, claimed and reported."""
     job = await created(http, retry={"max_attempts": 1}, name="own")
     run = await triggered(http, job)
