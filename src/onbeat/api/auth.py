@@ -12,7 +12,11 @@ from onbeat.api.context import context_of
 from onbeat.domain.errors import NotAllowed, NotAuthenticated
 from onbeat.services.api_keys import Principal
 
-BEARER = HTTPBearer(auto_error=False, description="An API key: `onbeat keys create`. Not needed in `onbeat dev`.")
+BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="ApiKey",
+    description="An API key: `onbeat keys create`. Not needed in `onbeat dev`.",
+)
 DEVELOPER: Final = Principal(key_id="dev", name="onbeat dev", namespace="default", scopes=frozenset({"admin"}))
 
 

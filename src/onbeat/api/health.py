@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from onbeat.api.answers import json_answer, problems
 from onbeat.api.auth import Admin
@@ -59,7 +60,10 @@ async def readyz(request: Request) -> Response:
 
 
 @metrics_router.get(
-    "/metrics", responses=problems(), summary="Metrics for Prometheus (scope: admin)", response_class=Response
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses=problems(),
+    summary="Metrics for Prometheus (scope: admin)",
 )
 async def metrics(request: Request, _principal: Admin) -> Response:
     return Response(context_of(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

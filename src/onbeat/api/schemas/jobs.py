@@ -6,6 +6,7 @@ import json
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
+from pydantic.config import JsonDict
 
 from onbeat.api.schemas.base import Body, Key, Name, Tag, Text
 from onbeat.domain.duration import parse_duration
@@ -27,6 +28,13 @@ from onbeat.services.signing_secrets import DEFAULT_SECRET
 
 LONGEST_EXPRESSION = 1_000
 DAY_S = 86_400
+
+EXAMPLE_JOB: JsonDict = {
+    "key": "nightly-report",
+    "name": "Nightly report",
+    "schedules": [{"cron": "0 3 * * *", "timezone": "Europe/Kyiv"}],
+    "target": {"url": "https://example.com/hook", "payload": {"report": "sales"}},
+}
 
 
 class ScheduleBody(Body):
@@ -89,6 +97,8 @@ class RetryBody(Body):
 
 class JobBody(Body):
     """A job as it is written."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
     key: Key | None = Field(None, description="Your own handle, unique in the namespace", examples=["nightly-report"])
     name: Name = Field(examples=["Nightly report"])
