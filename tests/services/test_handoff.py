@@ -30,8 +30,8 @@ def leased(lease: Lease, number: int = 0) -> LeasedRun:
 
 async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:
     handoff = Handoff()
-    first = handoff.park("a", queue=None, capacity=1)
-    second = handoff.park("b", queue=None, capacity=5)
+    first = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
+    second = handoff.park("b", queue=None, capacity=5, wakes=handoff.wakes)
     reservation = handoff.reserve(until=99)
     leases = [reservation.take(None) for _ in range(3)]
     assert [lease.worker for lease in leases if lease] == ["a", "b", "b"]
@@ -43,7 +43,7 @@ async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:
 
 async def test_capacity_is_never_exceeded_and_queues_are_kept_apart() -> None:
     handoff = Handoff()
-    handoff.park("a", queue="mail", capacity=2)
+    handoff.park("a", queue="mail", capacity=2, wakes=handoff.wakes)
     reservation = handoff.reserve(until=99)
     assert reservation.take(None) is None
     assert [reservation.take("mail") is not None for _ in range(3)] == [True, True, False]
@@ -51,7 +51,7 @@ async def test_capacity_is_never_exceeded_and_queues_are_kept_apart() -> None:
 
 async def test_what_was_not_used_can_be_reserved_again() -> None:
     handoff = Handoff()
-    handoff.park("a", queue=None, capacity=1)
+    handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
     unused = handoff.reserve(until=99)
     assert handoff.reserve(until=99).take(None) is None  # set aside for the first transaction
     handoff.settle(unused, [])
@@ -60,7 +60,7 @@ async def test_what_was_not_used_can_be_reserved_again() -> None:
 
 async def test_runs_for_a_claim_that_left_meanwhile_come_back() -> None:
     handoff = Handoff()
-    claim = handoff.park("a", queue=None, capacity=1)
+    claim = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
     reservation = handoff.reserve(until=99)
     lease = reservation.take(None)
     assert lease is not None
@@ -71,9 +71,9 @@ async def test_runs_for_a_claim_that_left_meanwhile_come_back() -> None:
 
 async def test_a_wake_up_during_a_transaction_reaches_the_reserved_claim_after_it() -> None:
     handoff = Handoff()
-    reserved = handoff.park("a", queue=None, capacity=1)
+    reserved = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
     reservation = handoff.reserve(until=99)
-    other = handoff.park("b", queue=None, capacity=1)
+    other = handoff.park("b", queue=None, capacity=1, wakes=handoff.wakes)
     handoff.wake(None)
     assert other.runs.result() == []
     assert not reserved.runs.done()
@@ -83,6 +83,15 @@ async def test_a_wake_up_during_a_transaction_reaches_the_reserved_claim_after_i
 
 async def test_a_closed_handoff_sends_everybody_home() -> None:
     handoff = Handoff()
-    claim = handoff.park("a", queue=None, capacity=1)
+    claim = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
     handoff.close()
     assert claim.runs.result() == []
+
+
+async def test_a_wake_up_between_looking_and_parking_is_not_lost() -> None:
+    handoff = Handoff()
+    before_looking = handoff.wakes
+    handoff.wake(None)  # a run became claimable after the look and before the claim parks
+    claim = handoff.park("a", queue=None, capacity=1, wakes=before_looking)
+    assert claim.runs.result() == []
+    assert handoff.reserve(until=99).take(None) is None

@@ -62,16 +62,24 @@ class Handoff:
     def __init__(self) -> None:
         self._parked: list[Parked] = []
         self.closed = False
+        self.wakes = 0  # how often runs became claimable: whoever looks notes it first, see `park`
 
     def close(self) -> None:
         """The process stops: whoever waits goes home, and no claim is answered with work any more."""
         self.closed = True
         self._send_home(self._parked)
 
-    def park(self, worker: str, *, queue: str | None, capacity: int) -> Parked:
-        """Wait in line for runs of `queue`."""
+    def park(self, worker: str, *, queue: str | None, capacity: int, wakes: int) -> Parked:
+        """Wait in line for runs of `queue`.
+
+        `wakes` is this object's count from before the caller looked into the database: runs that became claimable
+        between that look and this call would otherwise be noticed only at the next poll.
+        """
         claim = Parked(worker, queue, capacity)
-        self._parked.append(claim)
+        if wakes == self.wakes:
+            self._parked.append(claim)
+        else:
+            claim.runs.set_result([])
         return claim
 
     def leave(self, claim: Parked) -> None:
@@ -87,6 +95,7 @@ class Handoff:
 
     def wake(self, queue: str | None) -> None:
         """Runs of `queue` became claimable: everybody who waits for them looks for himself."""
+        self.wakes += 1
         self._send_home([claim for claim in self._parked if claim.queue == queue])
 
     def reserve(self, *, until: int) -> Reservation:

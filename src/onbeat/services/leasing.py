@@ -76,10 +76,11 @@ class Leasing:
         limit = min(limit, LARGEST_CLAIM)
         deadline = self._clock.boottime() + wait_s
         while not (self._handoff.closed or self._stopped):
+            wakes = self._handoff.wakes
             runs = await self._claim_ready(queue, limit)
             left_s = deadline - self._clock.boottime()
             if not runs and left_s > 0:
-                runs = await self._wait_for_handoff(queue, limit, min(left_s, READY_POLL_S))
+                runs = await self._wait_for_handoff(queue, limit, wakes=wakes, timeout_s=min(left_s, READY_POLL_S))
             if runs or left_s <= 0:
                 return await self._assign(runs)
         return []
@@ -127,8 +128,10 @@ class Leasing:
         leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
         return await self._store.leases.claim(leases, now=now, queue=queue)
 
-    async def _wait_for_handoff(self, queue: str | None, limit: int, timeout_s: float) -> list[LeasedRun]:
-        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
+    async def _wait_for_handoff(
+        self, queue: str | None, limit: int, *, wakes: int, timeout_s: float
+    ) -> list[LeasedRun]:
+        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit, wakes=wakes)
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(parked.runs)
