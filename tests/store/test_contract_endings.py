@@ -315,6 +315,12 @@ async def test_retry_past_its_deadline_ends_even_against_the_verdict(store: Stor
     assert answer.state is RunState.TIMED_OUT
 
 
+async def test_run_past_its_deadline_is_not_retried_even_against_the_verdict(store: Store, make: Maker) -> None:
+    key, _token = await make.running(await make.job(), max_run_us=10 * SECOND)
+    answers = await store.leases.expire(now=LATER, limit=9, decide=retry(LATER))
+    assert [(answer.key, answer.state) for answer in answers] == [(key, RunState.TIMED_OUT)]
+
+
 async def test_cancel_ends_a_pending_run_at_once(store: Store, make: Maker) -> None:
     job = await make.job()
     key = await make.pending(job)

@@ -52,7 +52,7 @@ def open_writing_connection(path: str) -> apsw.Connection:
     check_sqlite_version(apsw.sqlite_lib_version())
     try:
         connection = apsw.Connection(
-            path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, statementcachesize=256
+            path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, statementcachesize=128
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Without it, statements that a partial index could serve are planned anew for every changed binding.
@@ -73,7 +73,7 @@ def open_writing_connection(path: str) -> apsw.Connection:
 def open_reading_connection(path: str) -> apsw.Connection:
     """A connection that cannot write. Raises StoreUnavailable where the file cannot be read."""
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=256)
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=128)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Without it, statements that a partial index could serve are planned anew for every changed binding.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

@@ -51,20 +51,21 @@ def finish(
 
 def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideExpiry, slots: int) -> list[Finished]:
     """Take back runs whose lease or wall clock ran out, then retries that wait beyond their deadline."""
+    lost = connection.execute(_QUERIES["lost_leases"], (now, limit)).fetchall()
+    overdue = connection.execute(_QUERIES["overdue_retries"], (now, limit - len(lost))).fetchall()
     answers: list[Finished] = []
     freed: list[int] = []
-    lost = [LiveRow(row, slots=slots) for row in connection.execute(_QUERIES["lost_leases"], (now, limit))]
-    for live in lost:
+    for live in [LiveRow(row, slots=slots) for row in lost + overdue]:
         verdict = _judge(connection, live, decide)
-        written = write_verdict(connection, live, verdict, _lost_outcome(live, now=now), token=None, now=now)
-        answers.append(_answer(live, written, freed=freed))
-    overdue = connection.execute(_QUERIES["overdue_retries"], (now, limit - len(lost))).fetchall()
-    for live in [LiveRow(row, slots=slots) for row in overdue]:
-        verdict = _judge(connection, live, decide)
-        if isinstance(verdict, RetryRun):  # its time is up: waiting on would bring it back here for ever
+        if isinstance(verdict, RetryRun) and _is_past_deadline(live, now=now):
+            # Its time is up: waiting for another attempt would bring it back here for ever.
             verdict = EndRun(RunState.TIMED_OUT, "max_run_time passed")
-        end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
-        answers.append(_answer(live, verdict, freed=freed))
+        if live.run.state is RunState.RUNNING:
+            written = write_verdict(connection, live, verdict, _lost_outcome(live, now=now), token=None, now=now)
+            answers.append(_answer(live, written, freed=freed))
+        elif isinstance(verdict, EndRun):
+            end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
+            answers.append(_answer(live, verdict, freed=freed))
     if freed:
         pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
@@ -140,13 +141,17 @@ def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun
 def _lost_outcome(live: LiveRow, *, now: int) -> Outcome:
     run = live.run
     started_at = now if run.attempt_started_at is None else run.attempt_started_at
-    past_deadline = run.deadline_at is not None and run.deadline_at <= now
+    past_deadline = _is_past_deadline(live, now=now)
     return Outcome(
         kind=OutcomeKind.TIMED_OUT if past_deadline else OutcomeKind.LEASE_LOST,
         started_at=started_at,
         duration_us=max(now - started_at, 0),
         error="max_run_time passed" if past_deadline else "the worker did not report in time",
     )
+
+
+def _is_past_deadline(live: LiveRow, *, now: int) -> bool:
+    return live.run.deadline_at is not None and live.run.deadline_at <= now
 
 
 def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:

@@ -35,10 +35,10 @@ class SqliteFires:
         self._readers = readers
         self._slots = slots
 
-    async def record_due(self, *, now: int, limit: int, decide: Decide) -> FiredBatch:
+    async def record_due(self, *, now: int, limit: int, decide: Decide, only: int | None = None) -> FiredBatch:
         return await self._writer.submit_batch(
             lambda connection, one_by_one: self._record(
-                connection, now=now, limit=limit, decide=decide, one_by_one=one_by_one
+                connection, now=now, limit=limit, decide=decide, only=only, one_by_one=one_by_one
             )
         )
 
@@ -71,9 +71,13 @@ class SqliteFires:
         return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"]).get)
 
     def _record(
-        self, connection: apsw.Connection, *, now: int, limit: int, decide: Decide, one_by_one: bool
+        self, connection: apsw.Connection, *, now: int, limit: int, decide: Decide, only: int | None, one_by_one: bool
     ) -> FiredBatch:
-        rows = connection.execute(_QUERIES["due_jobs"], (now, limit)).fetchall()
+        rows: list[Row]
+        if only is None:
+            rows = connection.execute(_QUERIES["due_jobs"], (now, limit)).fetchall()
+        else:
+            rows = connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
         fires: list[PlannedFire] = []
         parked: list[tuple[int, str]] = []
         for row in rows:

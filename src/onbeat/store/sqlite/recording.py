@@ -38,14 +38,6 @@ class Tally:
     cancelled: list[RunKey] = field(default_factory=list)
     freed: list[int] = field(default_factory=list)  # jobs in which a lane may have become free
 
-    def add_run(self, job: StoredJob, run: NewRun, *, now: int) -> None:
-        """Count a run that was written."""
-        self.runs += 1
-        if run.lease is not None:
-            self.leased.append(leased_run(job, run, run.lease, now=now))
-        elif run.lane is not None:
-            self.pending += 1
-
 
 def record_together(
     connection: apsw.Connection, fires: list[PlannedFire], tally: Tally, *, slots: int, now: int
@@ -56,14 +48,17 @@ def record_together(
             make_room(connection, fire, tally, slots=slots, now=now)
     leased: list[Row] = []
     pending: list[Row] = []
+    handed_out = tally.leased
     for fire in fires:
-        job = fire.due.job
+        job, slot = fire.due.job, fire.slot
         for run in fire.plan.runs:
             if run.lease is not None:
-                leased.append(_leased_row(job, run, run.lease, slot=fire.slot, held=0, now=now))
+                leased.append(_leased_row(job, run, run.lease, slot=slot, held=0, now=now))
+                handed_out.append(leased_run(job, run, run.lease, now=now))
             else:
-                pending.append(_pending_row(job, run, slot=fire.slot, held=0, now=now))
-            tally.add_run(job, run, now=now)
+                pending.append(_pending_row(job, run, slot=slot, held=0, now=now))
+                tally.pending += run.lane is not None
+    tally.runs += len(leased) + len(pending)
     before = connection.total_changes()
     if leased:
         connection.executemany(_FIRES["insert_leased_run"], leased)
@@ -85,10 +80,14 @@ def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *
     make_room(connection, fire, tally, slots=slots, now=now)
     job = fire.due.job
     for run in fire.plan.runs:
-        if insert_run(connection, job, run, slot=fire.slot, held=False, now=now):
-            tally.add_run(job, run, now=now)
-        else:
+        if not insert_run(connection, job, run, slot=fire.slot, held=False, now=now):
             tally.conflicts += 1
+            continue
+        tally.runs += 1
+        if run.lease is not None:
+            tally.leased.append(leased_run(job, run, run.lease, now=now))
+        elif run.lane is not None:
+            tally.pending += 1
     for mark in fire.plan.marks:
         tally.marks += insert_mark(
             connection, mark, job_id=job.job_id, slot=fire.slot, job_version=job.version, now=now

@@ -13,6 +13,15 @@ WHERE c.next_fire_at <= :now
 ORDER BY c.next_fire_at, c.slot, c.job_id
 LIMIT :limit;
 
+-- name: due_job
+-- Walks the primary keys of clocks and jobs: one job, past all that are due before it.
+SELECT
+    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+FROM clocks AS c LEFT JOIN jobs AS j ON j.job_id = c.job_id
+WHERE c.slot = :slot AND c.job_id = :job_id AND c.next_fire_at <= :now;
+
 -- name: lane_holds
 -- Walks live_lanes.
 SELECT lane, scheduled_at, state, trigger, attempt, ready_at

@@ -12,6 +12,9 @@ ON CONFLICT (namespace, key) WHERE key IS NOT NULL DO NOTHING;
 INSERT INTO clocks (slot, job_id, next_fire_at) VALUES (:slot, :job_id, :next_fire_at)
 ON CONFLICT (slot, job_id) DO UPDATE SET next_fire_at = excluded.next_fire_at;
 
+-- name: clock_of
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id;
+
 -- name: drop_clock
 DELETE FROM clocks WHERE slot = :slot AND job_id = :job_id;
 
