@@ -204,7 +204,7 @@ async def test_decision_that_raises_ends_its_own_run_only(store: Store, make: Ma
 
 
 async def test_verdict_that_pauses_the_job_does_so_in_the_same_transaction(store: Store, make: Maker) -> None:
-    job = await make.job(max_running=2)
+    job = await make.job(max_running=2, next_fire_at=LATER + 1)
     key, token = await make.running(job)
     await make.pending(job, NOW - 1, lane=1)
     gone = EndRun(RunState.FAILED, "410 Gone", pauses_job="the receiver answered 410 Gone")
@@ -218,6 +218,14 @@ async def test_verdict_that_pauses_the_job_does_so_in_the_same_transaction(store
     assert (paused.next_fire_at, paused.version) == (None, 2)
     assert await store.fires.next_due_at() is None
     assert await make.claim_one(now=LATER) is None
+
+
+async def test_verdict_that_pauses_the_job_leaves_what_was_due_to_the_pause(store: Store, make: Maker) -> None:
+    job = await make.job(next_fire_at=NOW + 5)
+    key, token = await make.running(job)
+    gone = EndRun(RunState.FAILED, "410 Gone", pauses_job="the receiver answered 410 Gone")
+    await make.finish(key, token, FAILURE, decide=Judge(gone), now=LATER)
+    assert (await make.reread(job)).paused_at == NOW + 4
 
 
 @pytest.mark.parametrize("end", ["finish", "cancel", "expire"])

@@ -56,15 +56,18 @@ class Dispatch:
         self._running = running
         self._lease_us = round(lease_s * SECOND_US)
 
-    async def fire_due(self) -> DispatchReport:
-        """Record one batch of due fires and hand what is ready to workers that wait."""
+    async def fire_due(self, *, only: int | None = None) -> DispatchReport:
+        """Record one batch of due fires and hand what is ready to workers that wait. `only`: of this one job."""
         await self._clock.refresh()
         now = self._clock.now()
         reservation = self._handoff.reserve(until=now + self._lease_us)
         batch: FiredBatch | None = None
         try:
             batch = await self._store.fires.record_due(
-                now=now, limit=BATCH, decide=lambda due: self._plan(due, now=now, reservation=reservation)
+                now=now,
+                limit=BATCH,
+                decide=lambda due: self._plan(due, now=now, reservation=reservation),
+                only=only,
             )
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())

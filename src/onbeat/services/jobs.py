@@ -20,8 +20,9 @@ from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
 from onbeat.store.values import KEEP, JobChange, JobFilter, KeepClock, Mark, NewJob, Page, StoredJob
 
-SETTLE_TRIES = 3
-"""How often a change first lets the dispatcher record what is already due; after that it is recorded as missed."""
+SETTLE_TRIES = 100
+"""How often a change first lets the dispatcher record what of the job is due, 128 instants at a time; what is left
+after that, because ever more instants became due meanwhile, is recorded as missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +120,25 @@ class Jobs:
             same_instants = existing is not None and existing.schedules == rules.definition.schedules
             next_fire_at: int | KeepClock | None = rules.next_fire_at
             state: JobState | None = None
-            if stored.state == JobState.PAUSED or (same_instants and stored.state != JobState.ERROR):
+            is_paused = stored.state == JobState.PAUSED
+            if is_paused or (same_instants and stored.state != JobState.ERROR):
                 next_fire_at = KEEP
             else:
                 state = JobState.ACTIVE if rules.next_fire_at is not None else JobState.COMPLETED
+            if is_paused and not same_instants:  # what the pause goes on to skip is planned by the new schedules
+                state = JobState.PAUSED
             return JobChange(
                 key=draft.key,
                 name=draft.name,
                 tags=draft.tags,
                 definition=encode_definition(rules.definition),
                 max_running=rules.definition.max_running,
-                state=state if state != stored.state else None,
+                state=state if is_paused or state != stored.state else None,
+                reason=stored.reason if is_paused else None,
+                paused_at=now if is_paused else None,
+                paused_until=stored.paused_until if is_paused else None,
                 next_fire_at=next_fire_at,
-                marks=() if same_instants else self._marks_until(stored, existing, now),
+                marks=() if same_instants else _marks_until(stored, existing, now),
             )
 
         return await self._change(job_id, decide)
@@ -149,6 +156,7 @@ class Jobs:
                 reason=note,
                 paused_at=now,
                 next_fire_at=None,
+                marks=_marks_until(stored, _readable(stored), now),
                 cancels_pending=cancel,
                 cancels_running=cancel,
             )
@@ -173,7 +181,7 @@ class Jobs:
             return JobChange(
                 state=JobState.ACTIVE if next_fire_at is not None else JobState.COMPLETED,
                 next_fire_at=next_fire_at,
-                marks=_pause_marks(stored, definition, now),
+                marks=_marks_until(stored, definition, now),
             )
 
         return await self._change(job_id, decide)
@@ -185,7 +193,8 @@ class Jobs:
             if stored.state == JobState.DELETED:
                 return None
             _check_version(stored, if_version)
-            return JobChange(state=JobState.DELETED, next_fire_at=None, cancels_pending=True)
+            marks = _marks_until(stored, _readable(stored), now)
+            return JobChange(state=JobState.DELETED, next_fire_at=None, marks=marks, cancels_pending=True)
 
         await self._change(job_id, decide)
 
@@ -242,7 +251,7 @@ class Jobs:
             try:
                 job = await self._store.jobs.change(job_id, now=self._clock.now(), decide=settled)
             except _ClockBehind:
-                await self._dispatch.fire_due()
+                await self._dispatch.fire_due(only=job_id)
                 continue
             if job is None:
                 raise JobNotFound
@@ -250,26 +259,26 @@ class Jobs:
             return job
         raise AssertionError("the last try never asks for the dispatcher")
 
-    def _marks_until(self, stored: StoredJob, existing: Definition | None, now: int) -> tuple[Mark, ...]:
-        """Instants of the former schedules that are due and will not be dispatched any more: recorded as missed."""
-        if existing is None or stored.next_fire_at is None or stored.next_fire_at > now:
-            return ()
-        timetable = compile_timetable(existing.schedules, job_id=stored.job_id)
-        first = stored.next_fire_at
-        last = timetable.latest(first - 1, now)
-        return (Mark(first, first if last is None else last, timetable.count(first - 1, now), RunState.MISSED),)
 
-
-def _pause_marks(stored: StoredJob, definition: Definition, now: int) -> tuple[Mark, ...]:
-    if stored.paused_at is None:
+def _marks_until(stored: StoredJob, definition: Definition | None, now: int) -> tuple[Mark, ...]:
+    """Planned instants up to `now` that have no record and get no run: those of a pause as skipped, and those that
+    are due and will not be dispatched any more as missed. `definition` is the one that planned them.
+    """
+    if definition is None:
+        return ()
+    if stored.state == JobState.PAUSED and stored.paused_at is not None:
+        after, state, reason = stored.paused_at, RunState.SKIPPED, SkipReason.PAUSED
+    elif stored.next_fire_at is not None:
+        after, state, reason = stored.next_fire_at - 1, RunState.MISSED, None
+    else:
         return ()
     timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
-    first = timetable.next_after(stored.paused_at)
-    count = timetable.count(stored.paused_at, now)
-    last = timetable.latest(stored.paused_at, now)
+    first = timetable.next_after(after)
+    count = timetable.count(after, now)
+    last = timetable.latest(after, now)
     if first is None or last is None or count == 0:
         return ()
-    return (Mark(first, last, count, RunState.SKIPPED, SkipReason.PAUSED),)
+    return (Mark(first, last, count, state, reason),)
 
 
 def _readable(stored: StoredJob) -> Definition | None:

@@ -87,8 +87,12 @@ class Jobs(Protocol):
 class Fires(Protocol):
     """A fire becomes a run here, in one transaction with the advance of its clock."""
 
-    async def record_due(self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan]) -> FiredBatch:
+    async def record_due(
+        self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], only: int | None = None
+    ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
+
+        `only` takes the clock of that one job, if it is due, past all that are due before it.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
@@ -154,7 +158,8 @@ class Leases(Protocol):
         EndRun: moves to ended_runs with the outcome and leaves its lane; while the job then holds fewer lanes than its
         max_running, the next run that waits for one (schedule-triggered first, then oldest) gets the lowest free lane
         and becomes ready at max(now, its ready_at) (the same wherever a run ends: cancel, expire, change, record_due);
-        a `pauses_job` reason pauses the job and removes its clock.
+        a `pauses_job` reason pauses the job and removes its clock; `paused_at` is now, or just before the instant that
+        the clock showed if that is due and not recorded, so that the pause accounts for it.
         RetryRun: pending again under the same key and lane, at `ready_at`.
         Every attempt that did not succeed and counts is added to `attempts`.
         REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended

@@ -1,0 +1,127 @@
+"""Every planned instant is recorded exactly once, whatever people do and however far the dispatcher is behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.support.accounting import recorded_instants
+from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
+
+from onbeat.domain.ids import format_job_id
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.states import JobState
+from onbeat.services import dispatch as dispatch_module
+from onbeat.store.values import Finish, StoredJob
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "onbeat.db"
+
+
+def spans(data: Path, job: StoredJob) -> list[tuple[int, int, int, str]]:
+    """`(first, last, count, state)` of every record of a job, in seconds from START."""
+    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        rows: list[Any] = database.execute(
+            "select scheduled_at, coalesce(until, scheduled_at), count, state from runs where job_id = ? order by 1",
+            (job.job_id,),
+        ).fetchall()
+    finally:
+        database.close()
+    return [((first - START) // SECOND, (last - START) // SECOND, count, state) for first, last, count, state in rows]
+
+
+def seconds(first: int, last: int) -> list[int]:
+    return [START + second * SECOND for second in range(first, last + 1)]
+
+
+async def fall_behind(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other jobs that have been due for longer fill every batch of the dispatcher."""
+    monkeypatch.setattr(dispatch_module, "BATCH", 1)
+    scheduler.clock.set(START - 5 * SECOND)
+    for number in range(10):
+        await scheduler.job(every(1), name=f"crowd {number}")
+    scheduler.clock.set(START)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_pause_and_resume_lose_no_instant(data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool) -> None:
+    async with scheduling(data) as scheduler:
+        if behind:
+            await fall_behind(scheduler, monkeypatch)
+        job = await scheduler.job()
+        scheduler.clock.advance(3.5)
+        await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
+        scheduler.clock.advance(4)
+        await scheduler.jobs.resume(job.job_id)
+        scheduler.clock.advance(2)
+        await scheduler.settle()
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 9)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_an_edit_lets_what_was_due_under_the_former_schedule_run(
+    data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    async with scheduling(data) as scheduler:
+        if behind:
+            await fall_behind(scheduler, monkeypatch)
+        job = await scheduler.job(every(60))
+        scheduler.clock.advance(60.5)
+        await scheduler.edit(job, every(3600))
+        await scheduler.settle()
+    assert spans(data, job) == [(60, 60, 1, "succeeded")]
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_deleted_job_keeps_a_record_of_what_was_due(
+    data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    async with scheduling(data) as scheduler:
+        if behind:
+            await fall_behind(scheduler, monkeypatch)
+        job = await scheduler.job(every(2))
+        scheduler.clock.advance(2.5)
+        await scheduler.jobs.delete(job.job_id, if_version=None)
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(2, 2)
+
+
+async def test_an_edit_during_a_pause_divides_it_between_the_two_schedules(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(2))
+        await scheduler.jobs.pause(job.job_id, note="by hand", cancel=False)
+        scheduler.clock.advance(5)
+        edited = await scheduler.edit(job, every(1))
+        assert (edited.state, edited.reason, edited.paused_at) == (JobState.PAUSED, "by hand", START + 5 * SECOND)
+        scheduler.clock.advance(3)
+        await scheduler.jobs.resume(job.job_id)
+    assert spans(data, job) == [(2, 4, 2, "skipped"), (6, 8, 3, "skipped")]
+
+
+async def test_deleting_a_paused_job_accounts_for_the_pause(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(2))
+        await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
+        scheduler.clock.advance(5)
+        await scheduler.jobs.delete(job.job_id, if_version=None)
+    assert spans(data, job) == [(2, 4, 2, "skipped")]
+
+
+async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(1), overlap="allow")
+        scheduler.clock.advance(1.5)
+        await scheduler.dispatch.fire_due()
+        (held,) = await scheduler.claim()
+        scheduler.clock.advance(2)  # 2 and 3 are due, and the dispatcher has not looked
+        gone = Outcome(OutcomeKind.HTTP_STATUS, scheduler.clock.now(), 1_000, 410)
+        await scheduler.leasing.finish([Finish(held.key, held.token, gone)])
+        assert (await scheduler.jobs.get(job.job_id)).state == JobState.PAUSED
+        scheduler.clock.advance(2)
+        await scheduler.jobs.resume(job.job_id)
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 5)
+    assert spans(data, job)[-1] == (2, 5, 4, "skipped")
