@@ -28,6 +28,7 @@ from onbeat.loops.maintenance import heartbeat_loop, reaper_loop, retention_loop
 from onbeat.loops.supervisor import StopSignal, Supervisor
 from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
+from onbeat.services.signing_secrets import DEFAULT_SECRET
 from onbeat.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
@@ -89,7 +90,8 @@ class _Node:
     async def run(self) -> int:
         """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
         services, settings = self._services, self._settings
-        await services.secrets.ensure_default(DEFAULT_NAMESPACE)
+        # Creates the first secret, and refuses a master key that does not open it: nothing could be signed.
+        await services.secrets.signing(DEFAULT_NAMESPACE, DEFAULT_SECRET)
         worker, sender = self._local_worker()
         dispatcher = dispatcher_loop(
             services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics

@@ -76,6 +76,7 @@ class Worker:
         self._ended: list[Finish] = []
         self._report_wake = Wake()
         self._room = Wake()
+        self._is_claiming = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._sender: Sender | None = None
@@ -151,16 +152,21 @@ class Worker:
         free = self._capacity - len(self._held)
         if free <= 0:
             return self._heartbeat_s  # woken as soon as there is room
-        assignments = await self._link.claim(queue=self._queue, limit=free, wait_s=self._claim_wait_s)
-        if assignments:
-            self._start(assignments)
+        self._is_claiming = True  # a stop waits for the answer: what it grants is this worker's to deliver
+        self._idle.clear()
+        try:
+            assignments = await self._link.claim(queue=self._queue, limit=free, wait_s=self._claim_wait_s)
+            if assignments:
+                self._start(assignments)
+        finally:
+            self._is_claiming = False
+            self._note_idle()
         return 0.0
 
     def _start(self, assignments: list[Assignment]) -> None:
         deliveries: list[Delivery] = []
         now, boottime = self._clock.now(), self._clock.boottime()
         for assignment in assignments:
-            self._idle.clear()
             held = _Held(assignment, None)
             self._held[assignment.token] = held
             self._by_key[assignment.key] = assignment.token
@@ -235,7 +241,10 @@ class Worker:
         if held is not None and self._by_key.get(held.assignment.key) == token:
             del self._by_key[held.assignment.key]
         self._metrics.running.set(len(self._held))
-        if not self._held:
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._held and not self._is_claiming:
             self._idle.set()
 
     async def _beat_step(self) -> float:

@@ -71,9 +71,11 @@ class Dispatch:
             )
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())
+        self._tell(batch)
         if orphans:
             await self._store.leases.release([(run.key, run.token) for run in orphans], now=self._clock.now())
-        self._tell(batch)
+            for queue in {run.queue for run in orphans}:
+                self._handoff.wake(queue)
         return DispatchReport(batch=batch, full=batch.jobs >= BATCH)
 
     def _tell(self, batch: FiredBatch) -> None:

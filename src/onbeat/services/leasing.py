@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 
 import structlog
 
 from onbeat.clock import Clock
-from onbeat.domain.errors import DefinitionError
+from onbeat.domain.errors import ConfigError, DefinitionError, OnbeatError
 from onbeat.domain.ids import format_run_id
 from onbeat.domain.model import SECOND_US, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -136,53 +137,61 @@ class Leasing:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(parked.runs)
         except TimeoutError:
-            # The hand-over may have come in the very moment of the timeout: then the runs are ours to take.
-            return parked.runs.result() if parked.runs.done() and not parked.runs.cancelled() else []
+            # A hand-over under way is waited for, which is short: runs handed to somebody who has left would need
+            # another transaction to come back.
+            self._handoff.dismiss(parked)
+            return await parked.runs
         finally:
             self._parked = None
             self._handoff.leave(parked)
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
+        """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
         assignments: list[Assignment] = []
-        now, boottime = self._clock.now(), self._clock.boottime()
-        for run in runs:
-            try:
-                definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
-            except DefinitionError as error:
-                await self._refuse(run, error)
-                continue
-            target = definition.target
-            secrets: tuple[str, ...] = ()
-            if isinstance(target, WebhookTarget):
-                secrets = await self._secrets.signing(run.namespace, target.secret)
-            assignments.append(
-                Assignment(
-                    key=run.key,
-                    token=run.token,
-                    attempt=run.attempt,
-                    trigger=run.trigger,
-                    job_name=run.job_name,
-                    job_key=run.job_key,
-                    job_version=run.job_version,
-                    namespace=run.namespace,
-                    target=target,
-                    timeout_s=definition.timeout_s,
-                    at_most_once=definition.delivery == "at_most_once",
-                    payload=run.payload,
-                    queue=run.queue,
-                    lease_until=run.lease_until,
-                    granted_at=run.granted_at,
-                    deadline_at=run.deadline_at,
-                    late_after=run.late_after,
-                    secrets=secrets,
-                    granted_boottime=boottime - (now - run.granted_at) / SECOND_US,
-                )
-            )
+        refused: list[Finish] = []
+        try:
+            for run in runs:
+                try:
+                    assignments.append(await self._assignment(run))
+                except (DefinitionError, ConfigError) as error:
+                    unsendable = Outcome(OutcomeKind.UNSENDABLE, run.granted_at, 0, error=error.detail)
+                    refused.append(Finish(run.key, run.token, unsendable))
+            if refused:
+                await self.finish(refused)
+        except BaseException:
+            # Nobody delivers them now: left alone they would wait for their leases to end, and each lose an attempt.
+            with contextlib.suppress(OnbeatError):
+                await self.release([(run.key, run.token) for run in runs])
+            raise
         return assignments
 
-    async def _refuse(self, run: LeasedRun, error: DefinitionError) -> None:
-        outcome = Outcome(kind=OutcomeKind.UNSENDABLE, started_at=run.granted_at, duration_us=0, error=error.detail)
-        await self.finish([Finish(key=run.key, token=run.token, outcome=outcome)])
+    async def _assignment(self, run: LeasedRun) -> Assignment:
+        definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
+        target = definition.target
+        secrets: tuple[str, ...] = ()
+        if isinstance(target, WebhookTarget):
+            secrets = await self._secrets.signing(run.namespace, target.secret)
+        return Assignment(
+            key=run.key,
+            token=run.token,
+            attempt=run.attempt,
+            trigger=run.trigger,
+            job_name=run.job_name,
+            job_key=run.job_key,
+            job_version=run.job_version,
+            namespace=run.namespace,
+            target=target,
+            timeout_s=definition.timeout_s,
+            at_most_once=definition.delivery == "at_most_once",
+            payload=run.payload,
+            queue=run.queue,
+            lease_until=run.lease_until,
+            granted_at=run.granted_at,
+            deadline_at=run.deadline_at,
+            late_after=run.late_after,
+            secrets=secrets,
+            granted_boottime=self._clock.boottime() - (self._clock.now() - run.granted_at) / SECOND_US,
+        )
 
 
 def judge(

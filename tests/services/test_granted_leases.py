@@ -1,0 +1,144 @@
+"""A lease that was granted reaches somebody who delivers it, or goes back at once: none waits in silence for its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.support.receiver import receiving
+from tests.support.scheduler import TARGET, Scheduler, every, scheduling
+
+from onbeat.delivery.sender import Sender
+from onbeat.domain.egress import EgressRules
+from onbeat.domain.errors import StoreUnavailable
+from onbeat.domain.model import WebhookTarget
+from onbeat.domain.states import RunState
+from onbeat.loops.supervisor import Supervisor
+from onbeat.loops.worker import Worker
+from onbeat.services import leasing as leasing_module
+from onbeat.store.values import Page, RunFilter, RunView
+from onbeat.telemetry import Metrics
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "onbeat.db"
+
+
+@pytest.fixture
+async def scheduler(data: Path) -> AsyncIterator[Scheduler]:
+    async with scheduling(data) as opened:
+        yield opened
+
+
+class SlowTransaction:
+    """Holds the dispatcher's transaction back until it is let through."""
+
+    def __init__(self, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+        self._record_due = scheduler.store.fires.record_due
+        monkeypatch.setattr(scheduler.store.fires, "record_due", self._wait_and_record)
+
+    async def _wait_and_record(self, **arguments: Any) -> Any:
+        self.begun.set()
+        await self.may_go_on.wait()
+        return await self._record_due(**arguments)
+
+
+async def turns_until(holds: Callable[[], bool]) -> None:
+    """Let the loop go on until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+async def runs_of(scheduler: Scheduler) -> list[RunView]:
+    return await scheduler.store.runs.find(RunFilter(), Page())
+
+
+async def test_a_claim_whose_time_is_up_takes_the_runs_of_a_hand_over_under_way(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasing_module, "READY_POLL_S", 0.02)
+    await scheduler.job(every(1))
+    scheduler.clock.advance(1)
+    transaction = SlowTransaction(scheduler, monkeypatch)
+    claiming = asyncio.create_task(scheduler.leasing.claim(queue=None, limit=5, wait_s=5))
+    await turns_until(lambda: bool(scheduler.handoff._parked))
+    (parked,) = scheduler.handoff._parked
+    firing = asyncio.create_task(scheduler.dispatch.fire_due())
+    await transaction.begun.wait()
+    await turns_until(lambda: parked.woken or parked.runs.done())  # its poll is over while the transaction goes on
+    transaction.may_go_on.set()
+    report = await firing
+    (assignment,) = await claiming
+    assert [run.token for run in report.batch.leased] == [assignment.token]
+
+
+async def test_what_an_unreadable_secret_is_for_fails_and_the_rest_is_delivered(
+    scheduler: Scheduler, data: Path
+) -> None:
+    await scheduler.secrets.rotate("default", "broken")
+    broken = await scheduler.job(every(1), target=WebhookTarget(url=TARGET.url, secret="broken"))
+    good = await scheduler.job(every(1))
+    database = apsw.Connection(str(data))
+    database.execute("update secrets set ciphertext = x'01' where name = 'broken'")
+    database.close()
+    scheduler.clock.advance(1)
+    await scheduler.dispatch.fire_due()
+    assert [assignment.key.job_id for assignment in await scheduler.claim()] == [good.job_id]
+    states = {run.key.job_id: run.state for run in await runs_of(scheduler)}
+    assert states == {good.job_id: RunState.RUNNING, broken.job_id: RunState.FAILED}
+
+
+async def test_a_claim_that_fails_after_the_grant_gives_everything_back(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduler.job(every(1), delivery="at_most_once")
+    scheduler.clock.advance(1)
+    await scheduler.dispatch.fire_due()
+
+    async def unavailable(*_arguments: object) -> None:
+        raise StoreUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduler.store.access, "find_secrets", unavailable)
+        with pytest.raises(StoreUnavailable):
+            await scheduler.claim()
+    (run,) = await runs_of(scheduler)
+    assert (run.state, run.attempt) == (RunState.PENDING, 0)
+    (assignment,) = await scheduler.claim()
+    assert assignment.attempt == 1
+
+
+async def test_a_stop_delivers_what_a_claim_under_way_is_granted(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with receiving() as receiver:
+        await scheduler.job(every(1), target=WebhookTarget(url=receiver.url))
+        scheduler.clock.advance(1)
+        worker = Worker(scheduler.leasing, clock=scheduler.clock, metrics=Metrics(), capacity=5, heartbeat_s=10)
+        rules = EgressRules.for_development()
+        sender = Sender(rules=rules, clock=scheduler.clock, ask_permit=worker.ask_permit)
+        worker.attach(sender)
+        supervisor = Supervisor(on_failure=lambda: None)
+        supervisor.start(worker.loops)
+        transaction = SlowTransaction(scheduler, monkeypatch)
+        await turns_until(lambda: bool(scheduler.handoff._parked))
+        firing = asyncio.create_task(scheduler.dispatch.fire_due())
+        await transaction.begun.wait()
+        scheduler.handoff.close()
+        draining = asyncio.create_task(worker.drain(10))
+        await asyncio.sleep(0)
+        transaction.may_go_on.set()
+        await firing
+        assert await draining
+        (run,) = await runs_of(scheduler)
+        assert (run.state, len(receiver.calls)) == (RunState.SUCCEEDED, 1)
+        await sender.close()
+        await supervisor.stop()
