@@ -1,4 +1,4 @@
-"""A lease that was granted reaches somebody who delivers it, or goes back at once: none waits in silence for its end."""
+"""A lease that was granted reaches somebody who delivers it, or goes back at once: none waits for its end unseen."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,8 +17,9 @@ from onbeat.services.running import RunningHere
 from onbeat.store.contract import Store
 from onbeat.store.values import AttemptView, DueJob, NewRun, Page, RunFilter, RunView, StoredJob
 
-TRIGGER_TRIES = 8
-"""Two manual runs in one microsecond want the same key; the later one takes the next microsecond."""
+TRIGGER_TRIES = 10
+"""Two manual runs in one microsecond want the same key; the later one takes another, drawn from four times as many
+microseconds with each try. While a clock that was stepped back stands still, all of them want the same one."""
 
 
 PAUSE_BOUND_US = 5_000_000
@@ -98,9 +100,10 @@ class Runs:
 
         `scheduled_at` is never a whole second, so it cannot collide with a planned fire.
         """
-        for extra_us in range(TRIGGER_TRIES):
+        for tries in range(TRIGGER_TRIES):
             now = self._clock.now()
-            scheduled_at = now + extra_us + (1 if (now + extra_us) % SECOND_US == 0 else 0)
+            scheduled_at = now + secrets.randbelow(4**tries)
+            scheduled_at += scheduled_at % SECOND_US == 0
 
             def decide(due: DueJob, scheduled_at: int = scheduled_at, now: int = now) -> tuple[NewRun, ...]:
                 return (_manual_run(due, scheduled_at=scheduled_at, now=now, payload=payload),)

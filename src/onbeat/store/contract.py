@@ -170,6 +170,7 @@ class Leases(Protocol):
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
         """Give leases back unstarted or interrupted: pending, ready at `now`, the attempt does not count.
 
+        A run that was asked to stop, or whose job is deleted, ends as cancelled instead.
         Answer: how many were given back; stale tokens are passed over.
         """
         ...

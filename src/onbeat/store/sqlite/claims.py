@@ -75,7 +75,7 @@ def permit(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> 
 
 
 def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> int:
-    """Give leases back. A run that was asked to stop does not wait for another worker: it ends as cancelled."""
+    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it."""
     given_back = 0
     freed: list[int] = []
     for key, token in held:

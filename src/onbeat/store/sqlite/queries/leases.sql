@@ -47,12 +47,14 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 UPDATE live_runs SET granted_at = :now WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
 -- name: release_lease
--- The attempt does not count, so its number is given back. No row where the token is not the run's.
+-- The attempt does not count, so its number is given back. No row where the token is not the run's, or where nobody
+-- may start the run again: it was asked to stop, or its job is deleted.
 UPDATE live_runs SET
     state = 'pending', ready_at = :now, attempt = attempt - 1, lease_token = NULL, lease_until = NULL
 WHERE
     slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND cancel_requested = 0;
+    AND state = 'running' AND lease_token = :token AND cancel_requested = 0
+    AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = live_runs.job_id AND j.state = 'deleted');
 
 -- name: end_succeeded
 -- The hot end of a run: no row where the token is not the run's, or the run was asked to stop.
