@@ -269,7 +269,7 @@ async def test_readers_cannot_write(writer: Writer, path: Path) -> None:
 
 
 async def test_read_that_takes_too_long_is_cut_and_the_reader_goes_on(writer: Writer, path: Path) -> None:
-    readers = Readers(path, count=1, read_lasts_s=0.02)
+    readers = Readers(path, read_lasts_s=0.02)
     endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     with pytest.raises(StoreUnavailable, match="longer than"):
         await readers.read(lambda connection: connection.execute(endless).get)
@@ -278,7 +278,7 @@ async def test_read_that_takes_too_long_is_cut_and_the_reader_goes_on(writer: Wr
 
 
 async def test_one_read_sees_one_snapshot(writer: Writer, path: Path) -> None:
-    readers = Readers(path, count=1)
+    readers = Readers(path)
     gate = Gate()
 
     def count_twice(connection: apsw.Connection) -> tuple[object, object]:

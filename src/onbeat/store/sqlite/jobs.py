@@ -50,7 +50,7 @@ class SqliteJobs:
                 rows = connection.execute(_QUERIES["find_jobs_in_namespace"], (where.namespace, *narrowed))
             return [stored_job(row) for row in rows]
 
-        return await self._readers.read(read)
+        return await self._readers.search(read)
 
     async def change(
         self, job_id: int, *, now: int, decide: Callable[[StoredJob], JobChange | None]

@@ -29,7 +29,7 @@ class SqliteRuns:
         return await self._readers.read(lambda connection: read_run(connection, key, slots=self._slots))
 
     async def find(self, where: RunFilter, page: Page) -> list[RunView]:
-        return await self._readers.read(lambda connection: self._find(connection, where, page))
+        return await self._readers.search(lambda connection: self._find(connection, where, page))
 
     async def attempts(self, key: RunKey) -> list[AttemptView]:
         key_columns = (key.job_id % self._slots, key.job_id, key.scheduled_at)
