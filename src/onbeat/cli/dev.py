@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
     from onbeat.config import Settings
 
 LOOPBACK = "127.0.0.1"
+
+FIRES_HELD = 50
+"""Lines that wait for the terminal: a burst that a person could still read."""
+
+CLOSE_WITHIN_S = 1.0
 
 
 def dev(
@@ -42,6 +49,7 @@ async def _run(settings: Settings, *, with_demo: bool) -> int:
     try:
         return await serve(settings, dev=DevMode(on_fire=screen.show_fire, on_ready=screen.show_start))
     finally:
+        screen.close()
         if demo is not None:
             demo.stop()
 
@@ -56,13 +64,38 @@ async def _read_secret(settings: Settings) -> str:
 
 
 class _Screen:
-    """What `dev` prints."""
+    """What `dev` prints. Fires are printed by a thread of its own: a terminal that is slow, or stopped with Ctrl-S,
+    must not hold up the scheduler.
+    """
 
     def __init__(self, settings: Settings, *, secret: str, demo: Demo | None) -> None:
         self._settings = settings
         self._secret = secret
         self._demo = demo
         self._console = console()
+        self._fires: queue.Queue[FireSeen | None] = queue.Queue(maxsize=FIRES_HELD)
+        self._unseen = 0
+        self._printer = threading.Thread(target=self._print_fires, name="onbeat-dev-screen", daemon=True)
+        self._printer.start()
+
+    def show_fire(self, fire: FireSeen) -> None:
+        """Hand one line to the printer. What it cannot keep up with is counted instead."""
+        try:
+            self._fires.put_nowait(fire)
+        except queue.Full:
+            self._unseen += 1
+
+    def close(self) -> None:
+        """Print what is left."""
+        self._fires.put(None)
+        self._printer.join(timeout=CLOSE_WITHIN_S)
+
+    def _print_fires(self) -> None:
+        while (fire := self._fires.get()) is not None:
+            self._print_fire(fire)
+            if self._unseen and self._fires.empty():
+                unseen, self._unseen = self._unseen, 0
+                print(f"… and {unseen} more, too many to show", flush=True)
 
     def show_start(self, url: str) -> None:
         """Where it listens, what is allowed, and what to try."""
@@ -81,7 +114,7 @@ class _Screen:
             print(f"  # {comment}\n  {command}\n")
         print("Stop with Ctrl-C. Fires, as they happen:\n", flush=True)
 
-    def show_fire(self, fire: FireSeen) -> None:
+    def _print_fire(self, fire: FireSeen) -> None:
         """One line: when, what, which run, how late, and what became of it."""
         from rich.text import Text
 
