@@ -14,6 +14,7 @@ from onbeat.domain.ids import format_job_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState
 from onbeat.services import dispatch as dispatch_module
+from onbeat.store.sqlite import fires as fires_module
 from onbeat.store.values import Finish, StoredJob
 
 
@@ -125,3 +126,14 @@ async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: Path) -> 
         await scheduler.jobs.resume(job.job_id)
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 5)
     assert spans(data, job)[-1] == (2, 5, 4, "skipped")
+
+
+async def test_one_job_that_is_slow_to_plan_ends_the_batch_and_the_rest_follows(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fires_module, "PLANNING_LASTS_S", 0)
+    async with scheduling(data) as scheduler:
+        jobs = [await scheduler.job(every(60)) for _ in range(3)]
+        scheduler.clock.advance(60)
+        reports = [await scheduler.dispatch.fire_due() for _ in jobs]
+    assert [(report.batch.jobs, report.full) for report in reports] == [(1, True), (1, True), (1, False)]

@@ -25,7 +25,7 @@ from onbeat.store.values import DueJob, FiredBatch, FirePlan, Mark, NewRun
 log = structlog.get_logger(__name__)
 
 BATCH = 500
-"""Clocks per transaction: large enough that the commit's cost vanishes, small enough that a batch stays < 50 ms."""
+"""Clocks per transaction at most: large enough that the commit's cost vanishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DispatchReport:
     """What one batch did, for the loop and for metrics."""
 
     batch: FiredBatch
-    full: bool  # there may be more that is due now
+    full: bool  # there is more that is due now
 
 
 class Dispatch:
@@ -76,7 +76,7 @@ class Dispatch:
             await self._store.leases.release([(run.key, run.token) for run in orphans], now=self._clock.now())
             for queue in {run.queue for run in orphans}:
                 self._handoff.wake(queue)
-        return DispatchReport(batch=batch, full=batch.jobs >= BATCH)
+        return DispatchReport(batch=batch, full=batch.next_due_at is not None and batch.next_due_at <= now)
 
     def _tell(self, batch: FiredBatch) -> None:
         for job_id, reason in batch.parked:

@@ -91,6 +91,7 @@ class Fires(Protocol):
         self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], only: int | None = None
     ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
+        Where deciding takes long, an engine takes fewer, at least one.
 
         `only` takes the clock of that one job, if it is due, past all that are due before it.
 

@@ -7,7 +7,9 @@ one bad job is parked and costs the others nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Final
 
 import apsw
 
@@ -25,6 +27,11 @@ _JOBS = load_queries("jobs")
 _RUNS = load_queries("runs")
 
 Decide = Callable[[DueJob], FirePlan]
+
+PLANNING_LASTS_S: Final = 0.05
+"""Jobs that slept for years under many schedules take tens of ms each: the rest of the batch goes into the next one,
+since heartbeats and finishes wait for this thread.
+"""
 
 
 class SqliteFires:
@@ -80,7 +87,12 @@ class SqliteFires:
             rows = connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
         fires: list[PlannedFire] = []
         parked: list[tuple[int, str]] = []
+        must_end = time.monotonic() + PLANNING_LASTS_S
+        looked_at = 0
         for row in rows:
+            if looked_at and time.monotonic() >= must_end:
+                break
+            looked_at += 1
             fire = self._plan(connection, row, decide, parked=parked, now=now)
             if fire is not None:
                 fires.append(fire)
@@ -94,7 +106,7 @@ class SqliteFires:
             tally.pending += pass_lanes_on(connection, tally.freed, slots=self._slots, now=now)
         return FiredBatch(
             leased=tuple(tally.leased),
-            jobs=len(rows),
+            jobs=looked_at,
             runs=tally.runs,
             pending=tally.pending,
             marks=tally.marks,
