@@ -272,7 +272,10 @@ def _marks_until(stored: StoredJob, definition: Definition | None, now: int) -> 
         after, state, reason = stored.next_fire_at - 1, RunState.MISSED, None
     else:
         return ()
-    timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
+    try:
+        timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
+    except DefinitionError:  # written by hand: it plans nothing, and must not keep the job from being mended or deleted
+        return ()
     first = timetable.next_after(after)
     count = timetable.count(after, now)
     last = timetable.latest(after, now)
