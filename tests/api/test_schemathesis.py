@@ -12,10 +12,10 @@ import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
-
-from onbeat.app.api_server import ApiServer
 from tests.api.bodies import ContextMaker
 from tests.api.conftest import KeyMaker
+
+from onbeat.app.api_server import ApiServer
 
 CHECKS = (
     "not_a_server_error",

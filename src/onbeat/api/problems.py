@@ -15,8 +15,6 @@ from starlette.exceptions import HTTPException
 
 from onbeat.domain.errors import DefinitionError, OnbeatError
 
-log = structlog.get_logger(__name__)
-
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:onbeat:problem:"
 
@@ -198,14 +196,8 @@ def _methods_of(request: Request) -> list[str]:
     return ["GET"]
 
 
-async def _on_unexpected(request: Request, error: Exception) -> Response:
-    log.error("request_failed", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
-    return problem_response("internal", "the server failed over this request; its log says more")
-
-
 def install_problem_handlers(app: FastAPI) -> None:
-    """Every error that leaves a route becomes a problem."""
+    """Every error of ours that leaves a route becomes a problem. For all else see request_id.py."""
     app.add_exception_handler(OnbeatError, _on_known)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_unexpected)
