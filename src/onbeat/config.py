@@ -35,7 +35,9 @@ class Settings(BaseModel):
     public_url: str | None = Field(None, description="How others reach this server; jobs may not call it")
     allowed_hosts: tuple[str, ...] = Field((), description="Host headers to accept; empty accepts every one")
     workers: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        50, description="Attempts that run at once in this process; 0 delivers nothing here"
+        50,
+        description="Attempts that run at once in this process, up to twice as many while slow hosts hold them all; "
+        "0 delivers nothing here",
     )
     lease_s: Annotated[float, Field(ge=1, le=3_600)] = Field(30.0, description="How long a worker holds a run unheard")
     heartbeat_s: Annotated[float, Field(gt=0, le=1_200)] = Field(10.0, description="How often a worker reports")

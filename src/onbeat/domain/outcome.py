@@ -23,7 +23,7 @@ class OutcomeKind(StrEnum):
     HANDLER = "handler_error"  # a queue worker reported failure
     CANCELLED = "cancelled"  # a person cancelled the run while it ran
     LEASE_LOST = "lease_lost"  # the worker stopped talking to us
-    INTERRUPTED = "interrupted"  # given back by a worker that shut down; does not count
+    INTERRUPTED = "interrupted"  # given back by a worker that stops or is crowded, nothing sent; does not count
     TIMED_OUT = "timed_out"  # max_run_time passed
 
 

@@ -87,7 +87,7 @@ def decide_retry(
     if outcome.kind == OutcomeKind.TIMED_OUT or (deadline_at is not None and now >= deadline_at):
         return GiveUp(RunState.TIMED_OUT, "max_run_time passed")
     if outcome.kind == OutcomeKind.INTERRUPTED:
-        return RetryAt(now, counts=False)
+        return RetryAt(now + _asked_us(outcome), counts=False)
     if outcome.kind == OutcomeKind.HTTP_STATUS and outcome.status == 410:
         return GiveUp(RunState.FAILED, outcome.error, pauses_job="the receiver answered 410 Gone")
     if definition.delivery == "at_most_once" and outcome.kind not in SENT_NOTHING:
@@ -100,10 +100,12 @@ def decide_retry(
         return GiveUp(RunState.FAILED, outcome.error)
     if outcome.kind == OutcomeKind.LEASE_LOST:
         return RetryAt(now)  # the receiver did nothing wrong: at once claimable by another worker
-    delay_us = backoff_us(policy, attempt=attempt, jitter=draw_jitter())
-    if outcome.retry_after_s is not None:
-        asked_us = round(min(outcome.retry_after_s, float(RETRY_AFTER_CAP_S)) * SECOND_US)
-        delay_us = max(delay_us, asked_us)
+    delay_us = max(backoff_us(policy, attempt=attempt, jitter=draw_jitter()), _asked_us(outcome))
     if now + delay_us > created_at + policy.max_age_s * SECOND_US:
         return GiveUp(RunState.FAILED, f"{outcome.error or outcome.kind}; max_age would pass before the next attempt")
     return RetryAt(now + delay_us)
+
+
+def _asked_us(outcome: Outcome) -> int:
+    """How long the receiver, or the worker that put the attempt off, asks us to wait."""
+    return round(min(outcome.retry_after_s or 0.0, float(RETRY_AFTER_CAP_S)) * SECOND_US)

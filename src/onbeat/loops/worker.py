@@ -22,6 +22,7 @@ from onbeat.domain.errors import DefinitionError, OnbeatError
 from onbeat.domain.ids import RunKey, format_run_id
 from onbeat.domain.model import SECOND_US, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.loops.crowding import SLOW_AFTER_S, Crowding, host_of
 from onbeat.loops.loop import Loop
 from onbeat.services.assignment import Assignment, WorkerLink
 from onbeat.services.wake import Wake
@@ -37,6 +38,12 @@ REPORT_WITHIN_S = 0.01
 REPORT_LIMIT_S = 5.0
 """How long a stop waits for the last reports to be taken."""
 
+EXTRA_CLAIM = 200
+PUT_OFF_S = 5.0
+"""A full worker takes this many runs at a time to find those for other hosts; what it finds for slow ones comes back so
+much later. Thousands of runs for a host that hangs can lie before a run for another one.
+"""
+
 LOCAL_CLAIM_WAIT_S = 0.25
 """A claim inside the process returns this often, so that a stop never waits for it."""
 
@@ -49,7 +56,7 @@ class _Held:
 
 
 class Worker:
-    """Up to `capacity` attempts at once."""
+    """Up to `capacity` attempts at once; while slow hosts hold them all, as many again for other hosts."""
 
     def __init__(
         self,
@@ -76,6 +83,7 @@ class Worker:
         self._ended: list[Finish] = []
         self._report_wake = Wake()
         self._room = Wake()
+        self._crowding = Crowding(capacity=capacity)
         self._is_claiming = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -150,26 +158,49 @@ class Worker:
 
     async def _claim_step(self) -> float:
         free = self._capacity - len(self._held)
-        if free <= 0:
-            return self._heartbeat_s  # woken as soon as there is room
+        if free > 0:
+            await self._claim(limit=free, wait_s=self._claim_wait_s, slow_hosts=frozenset())
+            return 0.0
+        slow_hosts = self._crowding.slow_hosts(now=self._clock.boottime())
+        if slow_hosts and self._crowding.extra_room:
+            await self._claim(limit=EXTRA_CLAIM, wait_s=0, slow_hosts=slow_hosts)
+        return SLOW_AFTER_S  # woken as soon as there is room
+
+    async def _claim(self, *, limit: int, wait_s: float, slow_hosts: frozenset[str]) -> None:
+        """Claim and begin. Beyond the capacity, what is for a slow host is put off."""
         self._is_claiming = True  # a stop waits for the answer: what it grants is this worker's to deliver
         self._idle.clear()
         try:
-            assignments = await self._link.claim(queue=self._queue, limit=free, wait_s=self._claim_wait_s)
-            if assignments:
-                self._start(assignments)
+            granted = await self._link.claim(queue=self._queue, limit=limit, wait_s=wait_s)
+            for assignment in granted:
+                self._hold(assignment)
+            if slow_hosts:
+                granted = [assignment for assignment in granted if self._may_begin(assignment, slow_hosts)]
+            self._start(granted)
         finally:
             self._is_claiming = False
             self._note_idle()
-        return 0.0
+
+    def _hold(self, assignment: Assignment) -> None:
+        self._held[assignment.token] = _Held(assignment, None)
+        self._by_key[assignment.key] = assignment.token
+
+    def _may_begin(self, assignment: Assignment, slow_hosts: frozenset[str]) -> bool:
+        if self._crowding.may_have_extra(host_of(assignment.target), slow_hosts=slow_hosts):
+            return True
+        outcome = Outcome(
+            OutcomeKind.INTERRUPTED, self._clock.now(), 0, error="its host is slow", retry_after_s=PUT_OFF_S
+        )
+        self._ended.append(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
+        self._report_wake.set()
+        return False
 
     def _start(self, assignments: list[Assignment]) -> None:
         deliveries: list[Delivery] = []
         now, boottime = self._clock.now(), self._clock.boottime()
         for assignment in assignments:
-            held = _Held(assignment, None)
-            self._held[assignment.token] = held
-            self._by_key[assignment.key] = assignment.token
+            held = self._held[assignment.token]
+            self._crowding.begin(assignment.token, host_of(assignment.target), at=boottime)
             try:
                 held.delivery = self._delivery(assignment, now=now, boottime=boottime)
             except DefinitionError as error:
@@ -238,6 +269,7 @@ class Worker:
 
     def _let_go(self, token: bytes) -> None:
         held = self._held.pop(token, None)
+        self._crowding.end(token)
         if held is not None and self._by_key.get(held.assignment.key) == token:
             del self._by_key[held.assignment.key]
         self._metrics.running.set(len(self._held))

@@ -161,7 +161,8 @@ class Leases(Protocol):
         and becomes ready at max(now, its ready_at) (the same wherever a run ends: cancel, expire, change, record_due);
         a `pauses_job` reason pauses the job and removes its clock; `paused_at` is now, or just before the instant that
         the clock showed if that is due and not recorded, so that the pause accounts for it.
-        RetryRun: pending again under the same key and lane, at `ready_at`.
+        RetryRun: pending again under the same key and lane, at `ready_at`. One that does not count was given back
+        before anything was sent: where it was the first, the run has not started and has no deadline.
         Every attempt that did not succeed and counts is added to `attempts`.
         REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended
         under another token or by cancel. LEASE_LOST: all else. None of these three changes anything.

@@ -136,10 +136,13 @@ FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
 -- name: make_pending
--- From running, under the same key and lane. `back` is 1 where the attempt does not count.
+-- From running, under the same key and lane. `back` is 1 where the attempt does not count: given back before anything
+-- was sent, so a run whose first attempt that was has not started, and its max_run_time has not begun.
 UPDATE live_runs SET
-    state = 'pending', ready_at = :ready_at, attempt = attempt - :back, lease_token = NULL, lease_until = NULL,
-    cancel_requested = 0, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
+    state = 'pending', ready_at = :ready_at, attempt = attempt - :back,
+    first_started_at = CASE WHEN attempt = :back THEN NULL ELSE first_started_at END,
+    deadline_at = CASE WHEN attempt = :back THEN NULL ELSE deadline_at END,
+    lease_token = NULL, lease_until = NULL, cancel_requested = 0, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
     duration_us = :duration_us
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
