@@ -23,6 +23,8 @@ class Hold:
 RUNNING = Hold(0, 100)
 RETRYING = Hold(0, 100, state=RunState.PENDING, attempt=2, ready_at=900)
 UNSTARTED = Hold(0, 100, state=RunState.PENDING, attempt=0, ready_at=7)
+RECOVERING = Hold(0, 50, state=RunState.PENDING, attempt=0, trigger=Trigger.CATCH_UP, ready_at=10**9)
+RECOVERY_RUNNING = Hold(0, 50, trigger=Trigger.CATCH_UP)
 UNSTARTED_MANUAL = Hold(0, 100, state=RunState.PENDING, attempt=0, trigger=Trigger.MANUAL)
 
 
@@ -44,6 +46,15 @@ UNSTARTED_MANUAL = Hold(0, 100, state=RunState.PENDING, attempt=0, trigger=Trigg
         ("replace", (RUNNING,), None, Trigger.SCHEDULE, Waits(100, cancels=100)),
         ("replace", (RUNNING,), 150, Trigger.SCHEDULE, Waits(100, replaces=150, cancels=100)),
         ("replace", (UNSTARTED,), None, Trigger.SCHEDULE, Admitted(0, ready_at=7, replaces=100)),
+        *[
+            (policy, (RECOVERING,), waiting, trigger, Admitted(0, displaces=50))
+            for policy in ("queue", "skip", "allow", "replace")
+            for waiting in (None, 150)
+            for trigger in (Trigger.SCHEDULE, Trigger.MANUAL)
+        ],
+        ("skip", (RECOVERY_RUNNING,), None, Trigger.SCHEDULE, Skipped(50)),
+        ("skip", (RECOVERING,), None, Trigger.CATCH_UP, Waits(50)),
+        ("skip", (RECOVERING,), None, Trigger.BACKFILL, Waits(50)),
         *[
             (policy, (hold,), 150, trigger, Waits(100))
             for policy in ("queue", "skip", "allow", "replace")

@@ -161,6 +161,44 @@ async def test_replaced_run_that_was_given_back_unstarted_ends(store: Store, mak
     assert (await make.view(key)).state is RunState.SKIPPED
 
 
+async def test_displaced_run_gives_its_lane_away_and_waits_again(store: Store, make: Maker) -> None:
+    job = await make.job()
+    recovering = await make.pending(job, NOW - HOUR, trigger=Trigger.CATCH_UP, ready_at=NOW + HOUR)
+    await make.fire(plan(new_run(lane=0, displaces=NOW - HOUR)))
+    assert ((await make.view(recovering)).lane, (await make.view(RunKey(job.job_id, NOW))).lane) == (None, 0)
+    claimed = await make.claim_one()
+    assert claimed is not None
+    await make.finish(claimed.key, claimed.token)
+    after = await make.view(recovering)
+    assert (after.lane, after.ready_at) == (0, NOW + HOUR)
+
+
+async def test_latest_clocks_are_taken_before_the_earliest(store: Store, make: Maker) -> None:
+    jobs = [await make.job(next_fire_at=NOW - age) for age in (50, 40, 30, 20, 10)]
+    taken: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        taken.append(due.job.job_id)
+        return plan(next_fire_at=NOW + HOUR)
+
+    batch = await store.fires.record_due(now=NOW, limit=3, latest=2, decide=decide)
+    assert (batch.jobs, batch.next_due_at) == (3, NOW - 40)
+    assert taken == [jobs[4].job_id, jobs[3].job_id, jobs[0].job_id]
+    taken.clear()
+    assert (await store.fires.record_due(now=NOW, limit=10, latest=8, decide=decide)).jobs == 2
+    assert sorted(taken) == sorted([jobs[1].job_id, jobs[2].job_id])
+
+
+async def test_recovery_places_count_caught_up_runs_that_have_not_begun_by_second(store: Store, make: Maker) -> None:
+    job = await make.job(max_running=9)
+    for number in range(3):
+        ready_at = NOW + number // 2 * SECOND + number
+        await make.pending(job, NOW - number, trigger=Trigger.CATCH_UP, ready_at=ready_at, lane=number)
+    await make.running(job, NOW - 10, trigger=Trigger.CATCH_UP, lane=3)
+    await make.pending(job, NOW - 11, lane=4)
+    assert sorted(await store.fires.recovery_places()) == [(NOW // SECOND, 2), (NOW // SECOND + 1, 1)]
+
+
 async def test_cancelled_running_run_is_asked_to_stop(store: Store, make: Maker) -> None:
     job = await make.job()
     key, _token = await make.running(job, NOW - SECOND)

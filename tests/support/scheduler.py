@@ -22,6 +22,7 @@ from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.jobs import Change, Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.reap import Reap
+from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
 from onbeat.services.secret_box import SecretBox
@@ -33,6 +34,7 @@ from onbeat.store.values import Finish, StoredJob
 
 SECOND = 1_000_000
 LEASE_S = 30.0
+RECOVERY_PER_S = 50
 START = 1_800_000_000 * SECOND
 TARGET = WebhookTarget(url="http://127.0.0.1:9/")
 
@@ -54,6 +56,7 @@ class Scheduler:
             handoff=self.handoff,
             definitions=self.definitions,
             running=self.running,
+            recovery=Recovery(per_s=RECOVERY_PER_S),
             lease_s=LEASE_S,
         )
         self.jobs = Jobs(

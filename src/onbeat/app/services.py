@@ -20,6 +20,7 @@ from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.reap import Reap
+from onbeat.services.recovery import Recovery
 from onbeat.services.retain import Retain
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
@@ -106,6 +107,7 @@ def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egre
         handoff=handoff,
         definitions=definitions,
         running=running,
+        recovery=Recovery(per_s=settings.recovery_per_s),
         lease_s=settings.lease_s,
     )
     return Services(

@@ -55,7 +55,13 @@ def plan_misfires(timetable: Instants, *, due_at: int, now: int, grace_us: int, 
     """
     on_time_from = now - grace_us
     live: list[int] = []
-    instant: int | None = due_at if due_at >= on_time_from else timetable.next_after(on_time_from - 1)
+    instant: int | None = due_at
+    is_alone = False  # the due instant is the only overdue one, as with most jobs after a short outage
+    if due_at < on_time_from:
+        instant = timetable.next_after(due_at)
+        is_alone = instant is None or instant >= on_time_from
+        if not is_alone:
+            instant = timetable.next_after(on_time_from - 1)
     while instant is not None and instant <= now and len(live) < LIVE_FIRES_PER_PLAN:
         live.append(instant)
         instant = timetable.next_after(instant)
@@ -63,7 +69,7 @@ def plan_misfires(timetable: Instants, *, due_at: int, now: int, grace_us: int, 
         return MisfirePlan(missed=None, catch_up=(), live=tuple(live), next_fire_at=instant)
 
     overdue_until = on_time_from - 1
-    overdue = timetable.count(due_at - 1, overdue_until)
+    overdue = 1 if is_alone else timetable.count(due_at - 1, overdue_until)
     kept: tuple[int, ...] = ()
     if policy.policy == "run_latest" and not live:
         kept = timetable.newest(1, due_at - 1, overdue_until)
@@ -72,7 +78,9 @@ def plan_misfires(timetable: Instants, *, due_at: int, now: int, grace_us: int, 
         kept = timetable.newest(policy.max - len(live), oldest_wanted, overdue_until)
     missed_count = overdue - len(kept)
     missed: InstantRange | None = None
-    if missed_count > 0:
+    if missed_count == 1:
+        missed = InstantRange(first=due_at, last=due_at, count=1)
+    elif missed_count > 1:
         last = timetable.latest(due_at - 1, kept[0] - 1 if kept else overdue_until)
         missed = InstantRange(first=due_at, last=due_at if last is None else last, count=missed_count)
     return MisfirePlan(missed=missed, catch_up=kept, live=tuple(live), next_fire_at=instant)

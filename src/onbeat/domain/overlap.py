@@ -15,6 +15,9 @@ from onbeat.domain.states import RunState, Trigger
 
 OverlapPolicy = Literal["queue", "skip", "allow", "replace"]
 
+RECOVERY = frozenset({Trigger.CATCH_UP, Trigger.BACKFILL})
+"""Triggers of runs that make up for the past. They stand behind live work."""
+
 
 class Hold(Protocol):
     """A live run that holds a lane."""
@@ -35,11 +38,13 @@ class Hold(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The fire gets a lane. `replaces` names an unstarted run whose lane and place in the line it takes."""
+    """The fire gets a lane. `replaces` names an unstarted run whose lane and place in the line it takes, `displaces`
+    one that goes back to waiting for a lane."""
 
     lane: int
     ready_at: int | None = None  # None: at once
     replaces: int | None = None
+    displaces: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +73,17 @@ class Lanes:
         self._max_running = max_running
         self._policy = policy
         self._holders = {hold.lane: hold.scheduled_at for hold in holds}
-        self._unstarted = {
-            hold.scheduled_at: hold
-            for hold in holds
-            if hold.state == RunState.PENDING and hold.attempt == 0 and hold.trigger == Trigger.SCHEDULE
-        }
+        unstarted = [hold for hold in holds if hold.state == RunState.PENDING and hold.attempt == 0]
+        self._unstarted = {hold.scheduled_at: hold for hold in unstarted if hold.trigger == Trigger.SCHEDULE}
+        self._recovering = {hold.scheduled_at: hold for hold in unstarted if hold.trigger in RECOVERY}
         self._waiting = waiting
 
     def admit(self, scheduled_at: int, trigger: Trigger) -> Admission:
         """Decide for one fire and remember the decision.
 
         - A free lane is taken.
+        - Caught-up and backfilled runs that have not begun make room: their place may lie far in the future, and live
+          work goes first. The newest of them waits again.
         - `queue`: at most one scheduled fire waits and the newest wins. A fire that holds a lane but has not started
           (no worker was free) waits too; the newer one takes over its lane and its place, so that it cannot starve.
         - `skip`, and `allow` when even its lanes are full: skipped.
@@ -89,6 +94,10 @@ class Lanes:
         if lane is not None:
             self._holders[lane] = scheduled_at
             return Admitted(lane)
+        if trigger not in RECOVERY and self._recovering:
+            displaced = self._recovering.pop(max(self._recovering))
+            self._holders[displaced.lane] = scheduled_at
+            return Admitted(displaced.lane, displaces=displaced.scheduled_at)
         blocked_by = min(self._holders.values())
         if trigger != Trigger.SCHEDULE:
             return Waits(blocked_by)

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import structlog
 
 from onbeat.clock import Clock
-from onbeat.domain.misfire import plan_misfires
+from onbeat.domain.ids import RunKey
+from onbeat.domain.misfire import MisfirePlan, plan_misfires
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.domain.timetable import compile_timetable
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, Reservation
+from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
 from onbeat.store.contract import Store
 from onbeat.store.values import DueJob, FiredBatch, FirePlan, Mark, NewRun
@@ -26,6 +28,13 @@ log = structlog.get_logger(__name__)
 
 BATCH = 500
 """Clocks per transaction at most: large enough that the commit's cost vanishes."""
+
+BEHIND_US = 2 * SECOND_US
+"""A clock that waited longer than this says that the dispatcher is behind."""
+
+LATEST_SHARE = 0.8
+"""Of a batch while the dispatcher is behind: what came due last goes first, so that fresh fires start on time while a
+backlog is recorded and what is still inside grace runs. The rest is the oldest, so that nothing waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Dispatch:
         handoff: Handoff,
         definitions: DefinitionCache,
         running: RunningHere,
+        recovery: Recovery,
         lease_s: float,
     ) -> None:
         self._store = store
@@ -54,12 +64,18 @@ class Dispatch:
         self._handoff = handoff
         self._definitions = definitions
         self._running = running
+        self._recovery = recovery
         self._lease_us = round(lease_s * SECOND_US)
+        self._oldest_due_at: int | None = None  # as the last batch left it
 
     async def fire_due(self, *, only: int | None = None) -> DispatchReport:
         """Record one batch of due fires and hand what is ready to workers that wait. `only`: of this one job."""
         await self._clock.refresh()
+        if not self._recovery.is_filled:
+            self._recovery.fill(await self._store.fires.recovery_places())
         now = self._clock.now()
+        self._recovery.begin(now=now)
+        is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
         reservation = self._handoff.reserve(until=now + self._lease_us)
         batch: FiredBatch | None = None
         try:
@@ -67,8 +83,10 @@ class Dispatch:
                 now=now,
                 limit=BATCH,
                 decide=lambda due: self._plan(due, now=now, reservation=reservation),
+                latest=round(BATCH * LATEST_SHARE) if is_behind else 0,
                 only=only,
             )
+            self._oldest_due_at = batch.next_due_at
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())
         self._tell(batch)
@@ -95,21 +113,28 @@ class Dispatch:
             grace_us=definition.grace_s * SECOND_US,
             policy=definition.misfire,
         )
-        lanes = Lanes(
-            max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting
-        )
         builder = _PlanBuilder(definition=definition, now=now, reservation=reservation)
         if misfires.missed is not None:
             missed = misfires.missed
             builder.marks.append(Mark(missed.first, missed.last, missed.count, RunState.MISSED))
+        if misfires.live or misfires.catch_up:
+            self._admit(misfires, due, definition, builder, now=now)
+        completed = misfires.next_fire_at is None
+        return builder.build(next_fire_at=misfires.next_fire_at, state=JobState.COMPLETED if completed else None)
+
+    def _admit(
+        self, misfires: MisfirePlan, due: DueJob, definition: Definition, builder: _PlanBuilder, *, now: int
+    ) -> None:
+        lanes = Lanes(
+            max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting
+        )
         # Live fires choose their lanes first: a fresh run is never blocked by its own job's catch-up.
         for scheduled_at in misfires.live:
             builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=now)
         for number, scheduled_at in enumerate(misfires.catch_up):
-            ready_at = now + number * definition.misfire.spacing_s * SECOND_US
+            earliest = now + number * definition.misfire.spacing_s * SECOND_US
+            ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
             builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
-        completed = misfires.next_fire_at is None
-        return builder.build(next_fire_at=misfires.next_fire_at, state=JobState.COMPLETED if completed else None)
 
 
 class _PlanBuilder:
@@ -134,9 +159,10 @@ class _PlanBuilder:
                 if cancels is not None and cancels not in self._runs:
                     self._cancelled.append(cancels)
                 self._add(scheduled_at, trigger, ready_at=ready_at, lane=None)
-            case Admitted(lane, place, replaces):
+            case Admitted(lane, place, replaces, displaces):
                 self._replace(replaces, scheduled_at)
-                self._add(scheduled_at, trigger, ready_at=ready_at if place is None else place, lane=lane)
+                starts_at = ready_at if place is None else place
+                self._add(scheduled_at, trigger, ready_at=starts_at, lane=lane, displaces=displaces)
 
     def build(self, *, next_fire_at: int | None, state: JobState | None) -> FirePlan:
         """The whole plan."""
@@ -149,7 +175,9 @@ class _PlanBuilder:
             state=state,
         )
 
-    def _add(self, scheduled_at: int, trigger: Trigger, *, ready_at: int, lane: int | None) -> None:
+    def _add(
+        self, scheduled_at: int, trigger: Trigger, *, ready_at: int, lane: int | None, displaces: int | None = None
+    ) -> None:
         definition = self._definition
         queue = definition.target.queue if isinstance(definition.target, QueueTarget) else None
         lease = self._reservation.take(queue) if lane is not None and ready_at <= self._now else None
@@ -162,6 +190,7 @@ class _PlanBuilder:
             queue=queue,
             lease=lease,
             max_run_us=definition.max_run_time_s * SECOND_US,
+            displaces=displaces,
         )
 
     def _replace(self, scheduled_at: int | None, blocked_by: int) -> None:

@@ -178,6 +178,7 @@ def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None
         ready_at=now,
         late_after=scheduled_at + definition.grace_s * SECOND_US,
         lane=admission.lane if isinstance(admission, Admitted) else None,
+        displaces=admission.displaces if isinstance(admission, Admitted) else None,
         queue=target.queue if isinstance(target, QueueTarget) else None,
         payload=payload,
         max_run_us=definition.max_run_time_s * SECOND_US,

@@ -88,16 +88,18 @@ class Fires(Protocol):
     """A fire becomes a run here, in one transaction with the advance of its clock."""
 
     async def record_due(
-        self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], only: int | None = None
+        self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], latest: int = 0, only: int | None = None
     ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
         Where deciding takes long, an engine takes fewer, at least one.
 
+        With `latest`, that many of them are the ones that came due last, taken before the earliest.
         `only` takes the clock of that one job, if it is due, past all that are due before it.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
-        else recorded that fire); marks are inserted as ended runs; the clock moves to the plan's `next_fire_at`
+        else recorded that fire), and a run that one displaces gives it its lane and waits for one again, if it is
+        still pending and unstarted; marks are inserted as ended runs; the clock moves to the plan's `next_fire_at`
         (None removes it); state and reason are written. If `decide` raises for one job, that job is set to `error`
         with the exception's text, its clock is removed, and the others go on.
         A clock whose job is not active is removed. On PostgreSQL due clocks are locked with SKIP LOCKED.
@@ -109,13 +111,17 @@ class Fires(Protocol):
     ) -> list[RunView] | None:
         """Record runs that no clock asked for (manual, backfill), with lanes decided from the same transaction.
 
-        `decide` gets the job with `due_at` = now. Runs whose key exists, live or ended, are not written and not in
-        the answer. None: no such job.
+        `decide` gets the job with `due_at` = now; displaced runs wait as in `record_due`. Runs whose key exists, live
+        or ended, are not written and not in the answer. None: no such job.
         """
         ...
 
     async def next_due_at(self) -> int | None:
         """The earliest `next_fire_at` of all clocks. None: no clocks."""
+        ...
+
+    async def recovery_places(self) -> list[tuple[int, int]]:
+        """`(second, count)`: how many pending caught-up runs are ready in which second UTC. Asked once, at a start."""
         ...
 
 

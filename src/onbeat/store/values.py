@@ -153,6 +153,7 @@ class NewRun:
     payload: str | None = None  # JSON text that overrides the target's payload
     lease: Lease | None = None
     max_run_us: int = 86_400_000_000  # from the first start over all attempts
+    displaces: int | None = None  # `scheduled_at` of an unstarted run of the same job that gives it its lane
 
 
 @dataclass(frozen=True, slots=True)

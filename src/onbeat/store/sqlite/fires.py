@@ -42,10 +42,17 @@ class SqliteFires:
         self._readers = readers
         self._slots = slots
 
-    async def record_due(self, *, now: int, limit: int, decide: Decide, only: int | None = None) -> FiredBatch:
+    async def record_due(
+        self, *, now: int, limit: int, decide: Decide, latest: int = 0, only: int | None = None
+    ) -> FiredBatch:
+        def read(connection: apsw.Connection) -> list[Row]:
+            if only is not None:
+                return connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
+            return _read_due(connection, now=now, limit=limit, latest=latest)
+
         return await self._writer.submit_batch(
             lambda connection, one_by_one: self._record(
-                connection, now=now, limit=limit, decide=decide, only=only, one_by_one=one_by_one
+                connection, read(connection), decide=decide, one_by_one=one_by_one, now=now
             )
         )
 
@@ -77,14 +84,15 @@ class SqliteFires:
     async def next_due_at(self) -> int | None:
         return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"]).get)
 
+    async def recovery_places(self) -> list[tuple[int, int]]:
+        def read(connection: apsw.Connection) -> list[tuple[int, int]]:
+            return [(second, count) for second, count in connection.execute(_QUERIES["recovery_places"])]
+
+        return await self._readers.read(read)
+
     def _record(
-        self, connection: apsw.Connection, *, now: int, limit: int, decide: Decide, only: int | None, one_by_one: bool
+        self, connection: apsw.Connection, rows: list[Row], *, decide: Decide, one_by_one: bool, now: int
     ) -> FiredBatch:
-        rows: list[Row]
-        if only is None:
-            rows = connection.execute(_QUERIES["due_jobs"], (now, limit)).fetchall()
-        else:
-            rows = connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
         fires: list[PlannedFire] = []
         parked: list[tuple[int, str]] = []
         must_end = time.monotonic() + PLANNING_LASTS_S
@@ -169,6 +177,16 @@ class SqliteFires:
         tally.conflicts += own.conflicts
         tally.cancelled += own.cancelled
         tally.freed += own.freed
+
+
+def _read_due(connection: apsw.Connection, *, now: int, limit: int, latest: int) -> list[Row]:
+    """The clocks of one batch: the latest, then the earliest that are not among them."""
+    rows: list[Row] = []
+    if latest:
+        rows = connection.execute(_QUERIES["latest_due_jobs"], (now, min(latest, limit))).fetchall()
+    taken = {row[14] for row in rows}
+    earliest = connection.execute(_QUERIES["due_jobs"], (now, limit - len(rows))).fetchall()
+    return rows + [row for row in earliest if row[14] not in taken]
 
 
 def _read_lanes(connection: apsw.Connection, job_id: int, *, slot: int) -> tuple[tuple[LaneHold, ...], int | None]:

@@ -90,7 +90,7 @@ class SqliteJobs:
         """Marks, cancellations, the former definition, the row, the clock, the lanes: in the contract's order."""
         job_id, slot = before.job_id, before.job_id % self._slots
         for mark in change.marks:
-            insert_mark(connection, mark, job_id=job_id, slot=slot, job_version=before.version, now=now)
+            insert_mark(connection, mark, before, slot=slot, now=now)
         if change.cancels_pending:
             connection.execute(_QUERIES["end_pending_of_job"], (now, slot, job_id))
             connection.execute(_QUERIES["delete_pending_of_job"], (slot, job_id))

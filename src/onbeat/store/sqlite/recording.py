@@ -52,6 +52,8 @@ def record_together(
     for fire in fires:
         job, slot = fire.due.job, fire.slot
         for run in fire.plan.runs:
+            if run.displaces is not None:
+                connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
             if run.lease is not None:
                 leased.append(_leased_row(job, run, run.lease, slot=slot, held=0, now=now))
                 handed_out.append(leased_run(job, run, run.lease, now=now))
@@ -66,11 +68,11 @@ def record_together(
         connection.executemany(_FIRES["insert_pending_run"], pending)
     if connection.total_changes() - before != len(leased) + len(pending):
         return False
-    for fire in fires:
-        for mark in fire.plan.marks:
-            tally.marks += insert_mark(
-                connection, mark, job_id=fire.due.job.job_id, slot=fire.slot, job_version=fire.due.job.version, now=now
-            )
+    marks = [_mark_row(mark, fire.due.job, slot=fire.slot, now=now) for fire in fires for mark in fire.plan.marks]
+    if marks:
+        before = connection.total_changes()
+        connection.executemany(_FIRES["insert_mark"], marks)
+        tally.marks += connection.total_changes() - before
     _move_clocks(connection, fires, now=now)
     return True
 
@@ -89,9 +91,7 @@ def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *
         elif run.lane is not None:
             tally.pending += 1
     for mark in fire.plan.marks:
-        tally.marks += insert_mark(
-            connection, mark, job_id=job.job_id, slot=fire.slot, job_version=job.version, now=now
-        )
+        tally.marks += insert_mark(connection, mark, job, slot=fire.slot, now=now)
     _move_clocks(connection, [fire], now=now)
 
 
@@ -122,6 +122,8 @@ def make_room(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *, s
 
 def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot: int, held: bool, now: int) -> bool:
     """Write one run. False: its identity is recorded already, by a row or inside a collapsed range."""
+    if run.displaces is not None:
+        connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
     if run.lease is not None:
         row = _leased_row(job, run, run.lease, slot=slot, held=int(held), now=now)
         connection.execute(_FIRES["insert_leased_run"], row)
@@ -130,15 +132,9 @@ def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot
     return connection.changes() == 1
 
 
-def insert_mark(connection: apsw.Connection, mark: Mark, *, job_id: int, slot: int, job_version: int, now: int) -> bool:
+def insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
     """Write instants that will never run, as history. False: the first of them is recorded already."""
-    connection.execute(
-        _FIRES["insert_mark"],
-        (
-            slot, job_id, mark.scheduled_at, mark.state, job_version, now, mark.reason, mark.count,
-            mark.until if mark.count > 1 else None, mark.blocked_by,
-        ),
-    )  # fmt: skip
+    connection.execute(_FIRES["insert_mark"], _mark_row(mark, job, slot=slot, now=now))
     return connection.changes() == 1
 
 
@@ -176,6 +172,13 @@ def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: i
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
         run.ready_at, run.late_after, run.max_run_us, now, lease.token, lease.until, lease.worker,
+    )  # fmt: skip
+
+
+def _mark_row(mark: Mark, job: StoredJob, *, slot: int, now: int) -> Row:
+    return (
+        slot, job.job_id, mark.scheduled_at, mark.state, job.version, now, mark.reason, mark.count,
+        mark.until if mark.count > 1 else None, mark.blocked_by,
     )  # fmt: skip
 
 

@@ -13,6 +13,17 @@ WHERE c.next_fire_at <= :now
 ORDER BY c.next_fire_at, c.slot, c.job_id
 LIMIT :limit;
 
+-- name: latest_due_jobs
+-- Walks clocks_due backwards: what came due last.
+SELECT
+    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
+WHERE c.next_fire_at <= :now
+ORDER BY c.next_fire_at DESC, c.slot DESC, c.job_id DESC
+LIMIT :limit;
+
 -- name: due_job
 -- Walks the primary keys of clocks and jobs: one job, past all that are due before it.
 SELECT
@@ -36,6 +47,18 @@ FROM live_runs INDEXED BY live_waiting
 WHERE slot = :slot AND job_id = :job_id AND rank = 0 AND state = 'pending' AND lane IS NULL
 ORDER BY scheduled_at DESC
 LIMIT 1;
+
+-- name: recovery_places
+-- Reads live_runs, once at a start.
+SELECT ready_at / 1000000 AS second, count(*)
+FROM live_runs
+WHERE state = 'pending' AND trigger = 'catch_up'
+GROUP BY second;
+
+-- name: displace_run
+-- A run that has not begun gives its lane to another of its job and waits for one again.
+UPDATE live_runs SET lane = NULL
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending' AND attempt = 0;
 
 -- name: next_due_at
 -- Walks clocks_due.
@@ -84,7 +107,7 @@ ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
 -- name: insert_mark
 -- A mark is born ended; an instant that is recorded already keeps its record.
-INSERT INTO ended_runs (
+INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at,
     reason, count, until, blocked_by
 )

@@ -1,0 +1,73 @@
+"""The global recovery rate: how fast caught-up runs start after an outage, over all jobs together. Design §3.
+
+A place is a second with `per_s` starts in it. A run takes the first place that is free at or after its own earliest
+instant, so that one job's spacing leaves room for the runs of others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.model import SECOND_US
+
+SECONDS_REMEMBERED: Final = 3_600
+"""Seconds that are past by more than this are forgotten."""
+
+
+class Recovery:
+    """Gives out places. Filled at a start from the runs that are recorded already, so a restart changes no rate."""
+
+    def __init__(self, *, per_s: int) -> None:
+        self._per_s = per_s
+        self._taken: dict[int, int] = {}
+        self._next_free: dict[int, int] = {}  # a full second → a later one to look at; shortened on the way
+        self._given: dict[RunKey, int] = {}
+        self._lock = threading.Lock()  # decisions are taken on the store's thread
+        self.is_filled = False
+
+    def fill(self, places: Iterable[tuple[int, int]]) -> None:
+        """These starts are planned already: `(second, count)`."""
+        with self._lock:
+            for second, count in places:
+                self._take(second, count)
+        self.is_filled = True
+
+    def begin(self, *, now: int) -> None:
+        """A new transaction. Until the next one, asking again for the same run gives the same place."""
+        with self._lock:
+            self._given.clear()
+            if len(self._taken) > SECONDS_REMEMBERED:
+                self._forget_before(now // SECOND_US - SECONDS_REMEMBERED)
+
+    def place(self, key: RunKey, *, earliest: int) -> int:
+        """When this caught-up run may start: not before `earliest`."""
+        with self._lock:
+            given = self._given.get(key)
+            if given is None:
+                second = self._first_free(earliest // SECOND_US)
+                used = self._taken.get(second, 0)
+                self._take(second, 1)
+                given = self._given[key] = max(earliest, second * SECOND_US + used * SECOND_US // self._per_s)
+            return given
+
+    def _forget_before(self, oldest: int) -> None:
+        for second in [second for second in self._taken if second < oldest]:
+            del self._taken[second]
+            self._next_free.pop(second, None)
+
+    def _take(self, second: int, count: int) -> None:
+        self._taken[second] = self._taken.get(second, 0) + count
+        if self._taken[second] >= self._per_s:
+            self._next_free[second] = second + 1
+
+    def _first_free(self, second: int) -> int:
+        passed: list[int] = []
+        while second in self._next_free:
+            passed.append(second)
+            second = self._next_free[second]
+        for full in passed:
+            self._next_free[full] = second
+        return second
