@@ -1,0 +1,120 @@
+"""The database's time between readings: never backwards, and a jump is believed only the second time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onbeat.clock import JUMP_HELD_US, REREAD_AFTER_S, DatabaseClock
+
+T0 = 1_800_000_000_000_000
+SECOND = 1_000_000
+
+
+class World:
+    """A server clock and a boot clock, each turned by hand."""
+
+    def __init__(self) -> None:
+        self.server = T0
+        self.boot = 100.0
+        self.readings = 0
+
+    async def read(self) -> int:
+        self.readings += 1
+        return self.server
+
+    def pass_time(self, seconds: float) -> None:
+        self.server += round(seconds * SECOND)
+        self.boot += seconds
+
+
+async def started(world: World) -> DatabaseClock:
+    return await DatabaseClock.start(world.read, boottime=lambda: world.boot)
+
+
+async def test_between_readings_time_goes_on_by_the_boot_clock() -> None:
+    world = World()
+    clock = await started(world)
+    world.boot += 2.5
+    await clock.refresh()
+    assert clock.now() == T0 + 2_500_000
+    assert world.readings == 1
+
+
+async def test_an_old_reading_is_renewed_and_a_small_difference_taken_at_once() -> None:
+    world = World()
+    clock = await started(world)
+    world.pass_time(REREAD_AFTER_S)
+    world.server += 3 * SECOND
+    await clock.refresh()
+    assert clock.now() == world.server
+    assert world.readings == 2
+
+
+async def test_a_small_step_back_lets_time_stand_still_and_never_run_backwards() -> None:
+    world = World()
+    clock = await started(world)
+    world.pass_time(REREAD_AFTER_S)
+    before = clock.now()
+    world.server -= 5 * SECOND
+    await clock.refresh()
+    assert clock.now() == before
+    world.pass_time(3)
+    assert clock.now() == before
+    world.pass_time(4)
+    assert clock.now() == before + 2 * SECOND
+
+
+@pytest.mark.parametrize("step_s", [-3_600, -61, 61, 3_600, 86_400])
+async def test_a_jump_is_held_until_a_second_reading_agrees(step_s: int) -> None:
+    world = World()
+    clock = await started(world)
+    world.pass_time(REREAD_AFTER_S)
+    world.server += step_s * SECOND
+    await clock.refresh()
+    held = clock.now()
+    assert held == T0 + round(REREAD_AFTER_S * SECOND)
+    world.pass_time(1)
+    await clock.refresh()
+    assert clock.now() == max(held, world.server)
+
+
+async def test_a_single_wrong_reading_is_forgotten() -> None:
+    world = World()
+    clock = await started(world)
+    world.pass_time(REREAD_AFTER_S)
+    world.server += 3_600 * SECOND
+    await clock.refresh()
+    world.server -= 3_600 * SECOND
+    world.pass_time(1)
+    await clock.refresh()
+    assert clock.now() == world.server
+    world.pass_time(REREAD_AFTER_S)
+    world.server += 3_600 * SECOND
+    await clock.refresh()
+    assert clock.now() < world.server  # held again: the first jump counts for nothing
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.integers(-2 * JUMP_HELD_US, 2 * JUMP_HELD_US), st.booleans()), max_size=30)
+)
+async def test_time_never_runs_backwards_whatever_the_server_says(steps: list[tuple[float, int, bool]]) -> None:
+    world = World()
+    clock = await started(world)
+    last = clock.now()
+    for seconds, step, reads in steps:
+        world.pass_time(seconds)
+        world.server += step
+        if reads:
+            await clock.refresh()
+        assert clock.now() >= last
+        last = clock.now()
+
+
+def test_a_clock_that_was_never_read_says_so() -> None:
+    async def never() -> int:
+        return 0
+
+    with pytest.raises(RuntimeError, match="refresh"):
+        DatabaseClock(never).now()
