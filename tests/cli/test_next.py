@@ -83,6 +83,42 @@ def test_words_local_times_and_changes_of_the_clock_are_shown(call: Call) -> Non
     assert "does not exist" in shown.out
 
 
+def test_rule_for_changes_of_the_clock_and_bounds_can_be_tried(call: Call) -> None:
+    asked = ["30 2 * * *", "--tz", "America/New_York", "--after", "2025-03-08T00:00:00Z", "--json"]
+    shown = call("next", *asked, "--dst-gap", "skip", "--end-at", "2025-03-10T02:30")
+    assert set(shown.json) == {"fires", "explain"}
+    assert shown.json["fires"] == ["2025-03-08T07:30:00Z", "2025-03-10T06:30:00Z"]
+    removed = shown.json["explain"]["removed"]
+    assert [(instant["at"], instant["local"]) for instant in removed[:2]] == [
+        (None, "Sun 2025-03-09 02:30"),
+        ("2025-03-11T06:30:00Z", "Tue 2025-03-11 02:30 -0400"),
+    ]
+    table = call("next", "0,30 2 * * *", *asked[1:-1], "--start-at", "2025-03-09T00:00:00-05:00", "--count", "1")
+    assert "moved: Sun 2025-03-09 02:30" in table.out
+    assert "Sun 2025-03-09 02:00 does not exist" in table.out
+    assert "removed: Sat 2025-03-08 02:30 -0500: before start_at" in table.out
+
+
+def test_overlap_can_be_tried(call: Call) -> None:
+    asked = ["next", "30 1 * * *", "--tz", "America/New_York", "--after", "2025-11-02T00:00:00Z", "--json"]
+    fires = {
+        policy: call(*asked, "--count", "2", "--dst-overlap", policy).json["fires"]
+        for policy in ("first", "second", "both")
+    }
+    assert fires == {
+        "first": ["2025-11-02T05:30:00Z", "2025-11-03T06:30:00Z"],
+        "second": ["2025-11-02T06:30:00Z", "2025-11-03T06:30:00Z"],
+        "both": ["2025-11-02T05:30:00Z", "2025-11-02T06:30:00Z"],
+    }
+
+
+@pytest.mark.parametrize("option", ["--start-at", "--end-at"])
+def test_bound_that_is_no_moment_is_refused(call: Call, option: str) -> None:
+    shown = call("next", "@daily", option, "soon")
+    assert (shown.code, shown.out) == (2, "")
+    assert option in shown.err
+
+
 def test_answer_does_not_depend_on_the_hosts_zone() -> None:
     command = [sys.executable, "-c", "from onbeat.cli.main import main; main()"]
     asked = ["next", "0 * * * *", "--after", "2025-10-05T02:00:00Z", "--count", "2", "--json"]

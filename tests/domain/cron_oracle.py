@@ -37,21 +37,33 @@ class Fields:
         )
 
 
-def slow_instants(expression: str, timezone: str, first: int, last: int) -> list[int]:
-    """Every instant in `first..last` (seconds UTC), for expressions of five fields."""
+def slow_instants(
+    expression: str, timezone: str, first: int, last: int, *, gap: str | None = None, overlap: str | None = None
+) -> list[int]:
+    """Every instant in `first..last` (seconds UTC), for expressions of five fields. `gap` None: the default."""
     fields = Fields(expression)
+    gap = gap or ("shift" if fields.is_fixed else "skip")
+    overlap = overlap or ("first" if fields.is_fixed else "both")
     tzinfo = zone(timezone)
     step = timedelta(seconds=MINUTE_S)
     found: list[int] = []
     shown: set[datetime] = set()  # local times that the clock has already shown
+    last_shown: dict[datetime, int] = {}  # when the clock shows a local time for the last time
+    if overlap == "second":
+        for second in range(first // MINUTE_S * MINUTE_S, last + 2 * DAY_S, MINUTE_S):
+            last_shown[datetime.fromtimestamp(second, tzinfo).replace(tzinfo=None)] = second
     expected: datetime | None = None
     # Two days earlier, so that the first pass of an overlap is known before its second one comes.
     for second in range(first // MINUTE_S * MINUTE_S - 2 * DAY_S, last + 1, MINUTE_S):
         local = datetime.fromtimestamp(second, tzinfo).replace(tzinfo=None)
-        is_match = fields.match(local) and not (fields.is_fixed and local in shown)
+        is_match = fields.match(local)
+        if overlap == "first":
+            is_match = is_match and local not in shown
+        if overlap == "second":
+            is_match = is_match and last_shown.get(local, second) == second
         hole = expected if expected is not None else local
         while hole < local:
-            is_match = is_match or (fields.is_fixed and fields.match(hole))
+            is_match = is_match or (gap == "shift" and fields.match(hole))
             hole += step
         shown.add(local)
         expected = local + step

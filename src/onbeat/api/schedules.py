@@ -16,6 +16,7 @@ from onbeat.api.schemas.jobs import ScheduleBody, read_schedules
 from onbeat.domain.ids import parse_job_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.preview import preview
+from onbeat.domain.removed import REMOVED_SHOWN
 from onbeat.domain.timetable import check_schedules
 from onbeat.services.job_rules import settle_anchors
 
@@ -40,6 +41,16 @@ class InstantView(View):
     notes: list[str]
 
 
+class RemovedView(View):
+    """An instant that a schedule names and that a rule took away or moved."""
+
+    schedule: int = Field(description="Its place in `schedules`, from 0")
+    at: str | None = Field(description="null: a local time that does not exist")
+    local: str
+    moved_to: str | None = Field(description="null: it does not fire")
+    note: str
+
+
 class WordsView(View):
     """A schedule in words."""
 
@@ -53,6 +64,7 @@ class PreviewView(View):
 
     fires: list[str]
     instants: list[InstantView]
+    removed: list[RemovedView] = Field(description=f"At most {REMOVED_SHOWN}")
     timezones: list[str]
     explain: list[WordsView]
     notes: list[str]
@@ -75,6 +87,16 @@ async def preview_schedules(request: Request, body: PreviewBody, _principal: Job
             "fires": [moment(instant.at) for instant in found.instants],
             "instants": [
                 {"at": moment(instant.at), "local": instant.local, "notes": instant.notes} for instant in found.instants
+            ],
+            "removed": [
+                {
+                    "schedule": removed.schedule,
+                    "at": moment(removed.at),
+                    "local": removed.local,
+                    "moved_to": moment(removed.moved_to),
+                    "note": removed.note,
+                }
+                for removed in found.removed
             ],
             "timezones": found.timezones,
             "explain": [

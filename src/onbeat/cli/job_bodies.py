@@ -11,14 +11,36 @@ from onbeat.domain.errors import RequestError
 
 Json = dict[str, Any]
 
+_ZONED = frozenset({"cron", "at", "start_at", "end_at"})
+"""Fields of a schedule that may be wall-clock times."""
 
-def schedules(*, cron: Sequence[str] | None, every: Sequence[str] | None, at: Sequence[str] | None) -> list[Json]:
-    """The schedules of a job."""
-    return [
-        *({"cron": expression} for expression in cron or ()),
-        *({"every": length} for length in every or ()),
-        *({"at": instant} for instant in at or ()),
+
+def schedules(
+    *,
+    cron: Sequence[str] | None,
+    every: Sequence[str] | None,
+    at: Sequence[str] | None,
+    bounds: Json | None = None,
+    dst: Json | None = None,
+) -> list[Json]:
+    """The schedules of a job. `bounds` are for each of them, `dst` for those of cron."""
+    shared, for_cron = _given(bounds), _given(dst)
+    written: list[Json] = [
+        *({"cron": expression, **for_cron, **shared} for expression in cron or ()),
+        *({"every": length, **shared} for length in every or ()),
+        *({"at": instant, **shared} for instant in at or ()),
     ]
+    option = next(iter((*shared, *for_cron)), None)
+    if option is not None and (not written or (for_cron and not cron)):
+        option = next(iter(for_cron)) if for_cron and not cron else option
+        shown = "--" + option.replace("_", "-")
+        needs = "--cron" if option in for_cron else "--cron, --every or --at"
+        raise RequestError(f"{shown} belongs to {needs}", field=shown, remedy="give the schedule too")
+    return written
+
+
+def _given(options: Json | None) -> Json:
+    return {name: value for name, value in (options or {}).items() if value is not None}
 
 
 def target(
@@ -58,7 +80,7 @@ def job_body(
     overlap: str | None,
 ) -> Json:
     """The fields that were given."""
-    if timezone is not None and not any("cron" in schedule or "at" in schedule for schedule in schedules):
+    if timezone is not None and not any(_ZONED & schedule.keys() for schedule in schedules):
         raise RequestError("--tz belongs to --cron and --at", field="--tz", remedy="give the --cron expression too")
     fields: Json = {
         "name": name,

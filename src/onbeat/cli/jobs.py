@@ -24,6 +24,21 @@ EveryOption = Annotated[
     list[str] | None, typer.Option("--every", metavar="LENGTH", help="Interval, such as 5m or 1h30m; may be repeated.")
 ]
 AtOption = Annotated[list[str] | None, typer.Option("--at", metavar="RFC3339", help="One instant; may be repeated.")]
+StartAtOption = Annotated[
+    str | None,
+    typer.Option("--start-at", metavar="MOMENT", help="Nothing fires before this: RFC 3339, or local time in --tz."),
+]
+EndAtOption = Annotated[
+    str | None, typer.Option("--end-at", metavar="MOMENT", help="Nothing fires after this: like --start-at.")
+]
+DstGapOption = Annotated[
+    Literal["shift", "skip"] | None,
+    typer.Option("--dst-gap", help="What local times of --cron do that the clock leaves out."),
+]
+DstOverlapOption = Annotated[
+    Literal["first", "second", "both"] | None,
+    typer.Option("--dst-overlap", help="Which of two equal local times of --cron fires."),
+]
 UrlOption = Annotated[str | None, typer.Option("--url", help="The webhook to call.")]
 MethodOption = Annotated[str | None, typer.Option("--method", help="HTTP method. Default: POST.")]
 HeaderOption = Annotated[
@@ -75,6 +90,10 @@ def create_job(
     tz: ZoneOption = None,
     every: EveryOption = None,
     at: AtOption = None,
+    start_at: StartAtOption = None,
+    end_at: EndAtOption = None,
+    dst_gap: DstGapOption = None,
+    dst_overlap: DstOverlapOption = None,
     url: UrlOption = None,
     method: MethodOption = None,
     header: HeaderOption = None,
@@ -101,7 +120,13 @@ def create_job(
     job = job_bodies.job_body(
         name=name,
         tags=tag,
-        schedules=job_bodies.schedules(cron=cron, every=every, at=at),
+        schedules=job_bodies.schedules(
+            cron=cron,
+            every=every,
+            at=at,
+            bounds={"start_at": start_at, "end_at": end_at},
+            dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
+        ),
         timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
         grace=grace,
@@ -124,6 +149,10 @@ def update_job(
     tz: ZoneOption = None,
     every: EveryOption = None,
     at: AtOption = None,
+    start_at: StartAtOption = None,
+    end_at: EndAtOption = None,
+    dst_gap: DstGapOption = None,
+    dst_overlap: DstOverlapOption = None,
     url: UrlOption = None,
     method: MethodOption = None,
     header: HeaderOption = None,
@@ -144,7 +173,13 @@ def update_job(
     changes = job_bodies.job_body(
         name=name,
         tags=tag,
-        schedules=job_bodies.schedules(cron=cron, every=every, at=at),
+        schedules=job_bodies.schedules(
+            cron=cron,
+            every=every,
+            at=at,
+            bounds={"start_at": start_at, "end_at": end_at},
+            dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
+        ),
         timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
         grace=grace,

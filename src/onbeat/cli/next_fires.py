@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,11 +22,26 @@ def next_fires(
         str | None, typer.Option("--after", metavar="RFC3339", help="Strictly later than this. Default: now.")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="How many.")] = 5,
+    start_at: Annotated[
+        str | None,
+        typer.Option("--start-at", metavar="MOMENT", help="Nothing before this: RFC 3339, or local time in --tz."),
+    ] = None,
+    end_at: Annotated[
+        str | None, typer.Option("--end-at", metavar="MOMENT", help="Nothing after this: like --start-at.")
+    ] = None,
+    dst_gap: Annotated[
+        Literal["shift", "skip"] | None,
+        typer.Option("--dst-gap", help="What local times do that the clock leaves out. Default: see docs/time.md."),
+    ] = None,
+    dst_overlap: Annotated[
+        Literal["first", "second", "both"] | None,
+        typer.Option("--dst-overlap", help="Which of two equal local times fires. Default: see docs/time.md."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """The next instants of a cron expression, in words, and what daylight saving does to it."""
     from onbeat.domain.errors import DefinitionError
-    from onbeat.domain.instants import parse_instant
+    from onbeat.domain.instants import parse_instant, parse_moment
     from onbeat.domain.model import CronSchedule
     from onbeat.domain.preview import preview
 
@@ -36,8 +51,16 @@ def next_fires(
         from onbeat.clock import host_time_us
 
         after_us = host_time_us()
+    schedule = CronSchedule(
+        expression,
+        tz,
+        dst_gap,
+        dst_overlap,
+        start_at=None if start_at is None else parse_moment(start_at, timezone=tz, field="--start-at"),
+        end_at=None if end_at is None else parse_moment(end_at, timezone=tz, field="--end-at"),
+    )
     try:
-        found = preview((CronSchedule(expression, tz),), job_id=None, after=after_us, count=count)
+        found = preview((schedule,), job_id=None, after=after_us, count=count)
     except DefinitionError as error:  # there is one schedule only, so its place need not be told
         field = (error.field or "").removeprefix("schedules[0].")
         raise DefinitionError(error.reason_code, error.detail, field=field, remedy=error.remedy) from None
@@ -58,6 +81,15 @@ def _print_as_json(found: Preview) -> None:
                 "timezone": found.timezones[0],
                 "local": [instant.local[0] for instant in found.instants],
                 "notes": [*found.schedules[0].notes, *found.notes],
+                "removed": [
+                    {
+                        "at": None if removed.at is None else format_instant(removed.at),
+                        "local": removed.local,
+                        "moved_to": None if removed.moved_to is None else format_instant(removed.moved_to),
+                        "note": removed.note,
+                    }
+                    for removed in found.removed
+                ],
                 "tzdata": found.tzdata_version,
             },
         }
@@ -73,5 +105,10 @@ def _print(found: Preview) -> None:
         [(instant.local[0], format_instant(instant.at), "; ".join(instant.notes)) for instant in found.instants],
         empty="Nothing is left.",
     )
+    told = {note for instant in found.instants for note in instant.notes}
+    for removed in found.removed:
+        if removed.moved_to is not None and any(note.startswith(removed.local) for note in told):
+            continue  # said in the table
+        print(f"{'removed' if removed.moved_to is None else 'moved'}: {removed.local}: {clean(removed.note)}")
     for note in (*found.schedules[0].notes, *found.notes):
         print(f"note: {clean(note)}")

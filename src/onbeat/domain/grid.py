@@ -10,36 +10,43 @@ from onbeat.domain.offsets import DAY_S, LAST_SECOND
 
 
 class IntervalGrid:
-    """`anchor + k * every` for k >= 0: elapsed time, so that no change of a clock and no restart moves it."""
+    """`anchor + k * every` for k >= 0 up to `last`: elapsed time, so that no change of a clock and no restart moves it.
 
-    __slots__ = ("anchor", "every", "repeats_daily")
+    Bounds are part of the grid, and not around it, so that a lone interval is counted by arithmetic.
+    """
 
-    def __init__(self, *, anchor: int, every: int) -> None:
-        self.anchor = anchor
+    __slots__ = ("anchor", "every", "last", "repeats_daily")
+
+    def __init__(self, *, anchor: int, every: int, first: int = 0, last: int = LAST_SECOND) -> None:
+        self.anchor = anchor + max(0, -(-(first - anchor) // every)) * every
         self.every = every
+        self.last = last
         self.repeats_daily = DAY_S % every == 0
 
     def first_from(self, second: int) -> int | None:
-        """The first instant `>= second`. None: it lies past year 9999."""
+        """The first instant `>= second`. None: it lies past the last."""
         steps = max(0, -(-(second - self.anchor) // self.every))
         instant = self.anchor + steps * self.every
-        return instant if instant <= LAST_SECOND else None
+        return instant if instant <= self.last else None
 
     def last_until(self, second: int) -> int | None:
         """The last instant `<= second`, or None."""
+        second = min(second, self.last)
         if second < self.anchor:
             return None
         return second - (second - self.anchor) % self.every
 
     def count(self, first: int, last: int) -> int:
         """How many instants there are in `first..last`."""
-        low, high = self.first_from(first), self.last_until(min(last, LAST_SECOND))
+        low, high = self.first_from(first), self.last_until(last)
         return 0 if low is None or high is None or high < low else (high - low) // self.every + 1
 
     def day_key(self, day: int) -> Hashable:
         """UTC days with equal keys have equal bitmaps. None: the day is empty."""
         first = self.first_from(day * DAY_S)
-        return None if first is None or first >= (day + 1) * DAY_S else first - day * DAY_S
+        if first is None or first >= (day + 1) * DAY_S:
+            return None
+        return first - day * DAY_S if self.last >= (day + 1) * DAY_S - 1 else ("last", day)
 
     def day_bits(self, day: int) -> int:
         """The bitmap of a UTC day."""
@@ -47,7 +54,8 @@ class IntervalGrid:
         if first is None or first >= (day + 1) * DAY_S:
             return 0
         shift = first - day * DAY_S
-        return (_every_bits(self.every) << shift) & ((1 << DAY_S) - 1)
+        shown = min(self.last - day * DAY_S + 1, DAY_S)
+        return (_every_bits(self.every) << shift) & ((1 << shown) - 1)
 
 
 class OneShot:

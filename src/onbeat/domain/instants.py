@@ -99,6 +99,14 @@ def resolve_local(text: str, *, timezone: str, field: str) -> int:
     raise _refusal(text, "is out of range", field, "use an instant from 1970 to 9999")
 
 
+def parse_moment(text: str, *, timezone: str | None, field: str) -> int:
+    """µs UTC behind an RFC 3339 text, or behind a wall-clock time where a zone is at hand. Raises RequestError."""
+    has_offset = text[-1:] in ("Z", "z") or "+" in text[10:] or "-" in text[10:]
+    if has_offset or timezone is None:
+        return parse_instant(text, field=field)
+    return resolve_local(text, timezone=timezone, field=field)
+
+
 def _refusal(text: object, problem: str, field: str, remedy: str) -> RequestError:
     shown = repr(text)
     if len(shown) > _SHOWN_LENGTH:

@@ -17,21 +17,39 @@ MAX_SCHEDULES: Final = 16
 MAX_RUNNING: Final = 100
 
 
-class CronSchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="cron", forbid_unknown_fields=True):
-    """Fires at the wall-clock times of `expression` in `timezone`. See domain/cron.py for the grammar."""
+DstGap = Literal["shift", "skip"]
+DstOverlap = Literal["first", "second", "both"]
+
+
+class Bounds(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", forbid_unknown_fields=True
+):
+    """From when and until when a schedule of any kind plans instants, both inclusive. None: without end."""
+
+    start_at: int | None = None
+    end_at: int | None = None
+
+
+class CronSchedule(Bounds, frozen=True, tag="cron"):
+    """Fires at the wall-clock times of `expression` in `timezone`. See domain/cron.py for the grammar.
+
+    `dst_gap` and `dst_overlap` say what a change of the clock does, None the default rule: domain/walk.py.
+    """
 
     expression: str
     timezone: str = "UTC"
+    dst_gap: DstGap | None = None
+    dst_overlap: DstOverlap | None = None
 
 
-class EverySchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="every", forbid_unknown_fields=True):
+class EverySchedule(Bounds, frozen=True, tag="every"):
     """Fires at `anchor_at + k * every_s`, elapsed time on the UTC grid: never drifts, knows no DST."""
 
     every_s: int
     anchor_at: int
 
 
-class AtSchedule(msgspec.Struct, frozen=True, tag_field="kind", tag="at", forbid_unknown_fields=True):
+class AtSchedule(Bounds, frozen=True, tag="at"):
     """Fires once."""
 
     at: int

@@ -82,8 +82,18 @@ def pass_number(timezone: str, second: int) -> int | None:
     stretch = stretch_at(timezone, second)
     if second < stretch.start + stretch.before - stretch.offset:
         return 2
+    return 1 if repeats_from(timezone, stretch) <= second < stretch.end else None
+
+
+def repeats_from(timezone: str, stretch: Stretch) -> int:
+    """The instant of a stretch from which on its local times come again after it; its end where none do.
+
+    Exact for a stretch as `stretch_at` gives it, asked about instants up to two days past the one it was asked for.
+    """
     following = stretch_at(timezone, stretch.end)
-    return 1 if second >= stretch.end - (following.before - following.offset) else None
+    if following.start < stretch.end:
+        return stretch.end  # only our window ends here
+    return stretch.end - max(following.before - following.offset, 0)
 
 
 @lru_cache(maxsize=16_384)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
+from onbeat.domain.bounds import Plan
 from onbeat.domain.duration import format_duration
 from onbeat.domain.instants import format_instant
 from onbeat.domain.model import SECOND_US, CronSchedule, Schedule
 from onbeat.domain.offsets import (
-    DAY_S,
     Stretch,
     format_local,
     next_change,
@@ -21,13 +20,11 @@ from onbeat.domain.offsets import (
     pass_number,
     stretch_at,
 )
-from onbeat.domain.timetable import compile_timetable
+from onbeat.domain.removed import CHANGES_WITHIN_S, RemovedInstant, removed_instants
+from onbeat.domain.timetable import compile_timetable, walk_of
 from onbeat.domain.walk import CronWalk
 from onbeat.domain.words import ScheduleWords, describe_schedule
 from onbeat.domain.zones import TZDATA_VERSION
-
-CHANGES_WITHIN_S: Final = 400 * DAY_S
-"""How far ahead changes of the clock are told: both of a year, wherever one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,7 @@ class Preview:
     timezones: tuple[str, ...]  # of the cron schedules, in order; UTC where there are none
     schedules: tuple[ScheduleWords, ...]
     instants: tuple[PreviewedInstant, ...]  # fewer than asked for: nothing is left after them
+    removed: tuple[RemovedInstant, ...]  # what a rule took away or moved in the same time
     notes: tuple[str, ...]  # the next changes of the clock and what they do
     tzdata_version: str = TZDATA_VERSION
 
@@ -56,7 +54,8 @@ def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, 
     Raises DefinitionError like `compile_timetable`.
     """
     timetable = compile_timetable(schedules, job_id=job_id)
-    walks = [plan for plan in timetable.plans if isinstance(plan, CronWalk)]
+    bounded = [(walk, plan) for plan in timetable.plans if (walk := walk_of(plan)) is not None]
+    walks = [walk for walk, _plan in bounded]
     timezones = tuple(dict.fromkeys(walk.timezone for walk in walks)) or ("UTC",)
     instants: list[PreviewedInstant] = []
     instant = timetable.next_after(after)
@@ -66,7 +65,9 @@ def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, 
             PreviewedInstant(
                 at=instant,
                 local=tuple(_local_text(timezone, second) for timezone in timezones),
-                notes=tuple(dict.fromkeys(note for walk in walks for note in _instant_notes(walk, second))),
+                notes=tuple(
+                    dict.fromkeys(note for walk, plan in bounded for note in _instant_notes(walk, plan, second))
+                ),
             )
         )
         instant = timetable.next_after(instant)
@@ -74,12 +75,19 @@ def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, 
         timezones=timezones,
         schedules=tuple(describe_schedule(schedule, job_id=job_id) for schedule in schedules),
         instants=tuple(instants),
+        removed=removed_instants(
+            schedules,
+            job_id=job_id,
+            after=after,
+            until=None if instant is None else instants[-1].at,
+            wanted=count - len(instants),
+        ),
         notes=tuple(
             dict.fromkeys(
                 note
                 for schedule, plan in zip(schedules, timetable.plans, strict=True)
-                if isinstance(schedule, CronSchedule) and isinstance(plan, CronWalk)
-                for note in _change_notes(plan, max(after // SECOND_US, 0), written=schedule.expression)
+                if isinstance(schedule, CronSchedule) and (walk := walk_of(plan)) is not None
+                for note in _change_notes(walk, max(after // SECOND_US, 0), written=schedule.expression)
             )
         ),
     )
@@ -90,16 +98,16 @@ def _local_text(timezone: str, second: int) -> str:
     return format_local(second + offset, offset=offset)
 
 
-def _instant_notes(walk: CronWalk, second: int) -> Iterator[str]:
-    if walk.first_from(second) != second:
+def _instant_notes(walk: CronWalk, plan: Plan, second: int) -> Iterator[str]:
+    if plan.first_from(second) != second:
         return  # another schedule's instant
     stretch = stretch_at(walk.timezone, second)
     mark = walk.gap_mark(stretch) if second == stretch.start else None
     if mark is not None:
         yield f"{format_local(mark)} does not exist in {walk.timezone}; this is the first moment after the gap"
     number = pass_number(walk.timezone, second)
-    if number == 1 and walk.expression.is_fixed_time:
-        yield f"this local time comes twice in {walk.timezone}; the job fires the first time only"
+    if number is not None and walk.overlap != "both":
+        yield f"this local time comes twice in {walk.timezone}; the job fires the {walk.overlap} time only"
     elif number is not None:
         yield f"this local time comes twice in {walk.timezone}; this is the {'first' if number == 1 else 'second'} time"
 
@@ -137,12 +145,15 @@ def _effect(walk: CronWalk, change: Stretch) -> str | None:
     mark = walk.mark_between(min(was, becomes), max(was, becomes))
     if mark is None:
         return None
-    is_fixed = walk.expression.is_fixed_time
     if was < becomes:
-        if is_fixed:
+        if walk.gap == "shift":
             moved_to = format_local(becomes, offset=change.offset)
             return f"{format_local(mark)} does not exist; what falls into the gap fires once, at {moved_to}"
+        if walk.expression.is_fixed_time:
+            return f"{format_local(mark)} does not exist; what falls into the gap does not fire"
         return "it follows elapsed time, so nothing fires for the local times that are left out"
-    if is_fixed:
-        return f"{format_local(mark)} comes twice; it fires the first time only"
+    if walk.overlap != "both":
+        return f"{format_local(mark)} comes twice; it fires the {walk.overlap} time only"
+    if walk.expression.is_fixed_time:
+        return f"{format_local(mark)} comes twice; it fires both times"
     return "it follows elapsed time, so it fires in both passes of the local times that come twice"

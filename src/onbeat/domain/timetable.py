@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
+from onbeat.domain.bounds import BoundedPlan, Plan, cut
 from onbeat.domain.cron import depends_on_job, parse_cron
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.grid import IntervalGrid, OneShot
@@ -25,27 +26,6 @@ MAX_EVERY_S: Final = 10 * 366 * DAY_S
 """Ten years. A longer interval is a slip of the pen."""
 
 _KEPT_BITMAPS = 512  # of 11 kB each, while one call counts
-
-
-class Plan(Protocol):
-    """The instants of one schedule."""
-
-    @property
-    def repeats_daily(self) -> bool:
-        """True where many days share a key, so that their bitmaps are worth keeping for a while."""
-        ...
-
-    def first_from(self, second: int) -> int | None:
-        """The first instant `>= second`. None: nothing is left up to the end of year 9999."""
-        ...
-
-    def day_key(self, day: int) -> Hashable:
-        """UTC days with equal keys have equal bitmaps. None: the day is empty."""
-        ...
-
-    def day_bits(self, day: int) -> int:
-        """The bitmap of a UTC day: bit k is its second k."""
-        ...
 
 
 class Timetable:
@@ -92,7 +72,7 @@ class Timetable:
             if wandering:
                 bits |= _union(wandering, day)
             if first > day * DAY_S or last < (day + 1) * DAY_S - 1:
-                bits = _cut(bits, day, first, last)
+                bits = cut(bits, day, first, last)
             total += bits.bit_count()
         return total
 
@@ -109,7 +89,7 @@ class Timetable:
             if all(plan.day_key(day) is None for plan in self.plans):
                 continue
             # As text, the highest bit comes first, and finding the next "1" is a search in C.
-            text = bin(_cut(_union(self.plans, day), day, first, last))
+            text = bin(cut(_union(self.plans, day), day, first, last))
             place = text.find("1", 2)
             while place >= 0 and len(found) < number:
                 found.append((day * DAY_S + len(text) - 1 - place) * SECOND_US)
@@ -137,11 +117,20 @@ def compile_timetable(schedules: tuple[Schedule, ...], *, job_id: int | None) ->
     return _compile(schedules, job_id if spreads else None)
 
 
-def check_schedules(schedules: tuple[Schedule, ...], *, job_id: int | None, now: int) -> None:
-    """Refuse schedules that cannot be honoured. Raises DefinitionError naming the field, such as `schedules[2].cron`.
+def walk_of(plan: Plan) -> CronWalk | None:
+    """The walk behind the plan of a cron schedule, whatever bounds it has. None: another kind."""
+    inner = plan.plan if isinstance(plan, BoundedPlan) else plan
+    return inner if isinstance(inner, CronWalk) else None
+
+
+def check_schedules(
+    schedules: tuple[Schedule, ...], *, job_id: int | None, now: int, former: tuple[Schedule, ...] = ()
+) -> None:
+    """Refuse schedules that cannot be honoured. Raises DefinitionError naming the field.
 
     Codes: `cron_invalid`, `timezone_unknown`, `interval_invalid`, `schedule_invalid` (their number, a duplicate, a
-    moment out of range) and `never_fires`. Whether an `at` in the past is welcome is the caller's to decide.
+    moment out of range) and `never_fires`. Whether an `at` in the past is welcome is the caller's to decide. One of
+    `former`, the schedules that stood there before, may have come to its end.
     """
     timetable = compile_timetable(schedules, job_id=job_id)
     for index, schedule in enumerate(schedules):
@@ -152,13 +141,18 @@ def check_schedules(schedules: tuple[Schedule, ...], *, job_id: int | None, now:
                 field=f"schedules[{index}]",
                 remedy="leave it out: instants that several schedules share fire once",
             )
-        if not isinstance(schedule, AtSchedule) and timetable.plans[index].first_from(now // SECOND_US + 1) is None:
-            raise DefinitionError(
-                "never_fires",
-                "the schedule has no instant left before the end of year 9999",
-                field=f"schedules[{index}]",
-                remedy="give an earlier anchor",
-            )
+        is_past_welcome = isinstance(schedule, AtSchedule)
+        after = -1 if is_past_welcome else now // SECOND_US
+        if schedule not in former and timetable.plans[index].first_from(after + 1) is None:
+            raise _never_fires(schedule, field=f"schedules[{index}]")
+
+
+def _never_fires(schedule: Schedule, *, field: str) -> DefinitionError:
+    if schedule.start_at is None and schedule.end_at is None:
+        detail, remedy = "the schedule has no instant left before the end of year 9999", "give an earlier anchor"
+    else:
+        detail, remedy = "no instant of the schedule lies ahead, from start_at to end_at", "give a later end_at"
+    return DefinitionError("never_fires", detail, field=field, remedy=remedy)
 
 
 # Some kB each. Jobs of a crowd mostly share a few schedules; those with an H or an own anchor do not.
@@ -179,11 +173,17 @@ def _plan(schedule: Schedule, *, index: int, job_id: int | None) -> Plan:
         match schedule:
             case CronSchedule():
                 zone(schedule.timezone)
-                return CronWalk(parse_cron(schedule.expression, job_id=job_id), timezone=schedule.timezone)
+                walk = CronWalk(
+                    parse_cron(schedule.expression, job_id=job_id),
+                    timezone=schedule.timezone,
+                    gap=schedule.dst_gap,
+                    overlap=schedule.dst_overlap,
+                )
+                return _bounded(walk, schedule)
             case EverySchedule():
                 return _interval(schedule)
             case AtSchedule():
-                return OneShot(at=_planned_second(schedule.at, field="at"))
+                return _bounded(OneShot(at=_planned_second(schedule.at, field="at")), schedule)
     except DefinitionError as error:
         raise DefinitionError(
             error.reason_code, error.detail, field=f"schedules[{index}].{error.field}", remedy=error.remedy
@@ -198,7 +198,30 @@ def _interval(schedule: EverySchedule) -> IntervalGrid:
             field="every",
             remedy="use whole seconds, such as 90, or text such as '1h30m'",
         )
-    return IntervalGrid(anchor=_planned_second(schedule.anchor_at, field="anchor"), every=schedule.every_s)
+    first, last = _bounds(schedule)
+    anchor = _planned_second(schedule.anchor_at, field="anchor")
+    return IntervalGrid(anchor=anchor, every=schedule.every_s, first=first, last=last)
+
+
+def _bounded(plan: Plan, schedule: Schedule) -> Plan:
+    if schedule.start_at is None and schedule.end_at is None:
+        return plan
+    first, last = _bounds(schedule)
+    return BoundedPlan(plan, first=first, last=last)
+
+
+def _bounds(schedule: Schedule) -> tuple[int, int]:
+    """The first and the last second that `start_at` and `end_at` let pass."""
+    first = 0 if schedule.start_at is None else _planned_second(schedule.start_at, field="start_at")
+    last = LAST_SECOND
+    if schedule.end_at is not None:
+        _planned_second(schedule.end_at, field="end_at")
+        last = schedule.end_at // SECOND_US
+    if last < first:
+        raise DefinitionError(
+            "schedule_invalid", "end_at comes before start_at", field="end_at", remedy="give a later end_at"
+        )
+    return first, last
 
 
 def _planned_second(instant: int, *, field: str) -> int:
@@ -223,13 +246,6 @@ def _union(plans: Sequence[Plan], day: int) -> int:
 def _seconds_in(after: int, until: int) -> tuple[int, int]:
     """The first and the last whole second in `(after, until]`."""
     return max(after // SECOND_US + 1, 0), min(until // SECOND_US, LAST_SECOND)
-
-
-def _cut(bits: int, day: int, first: int, last: int) -> int:
-    """A day's bitmap without the seconds outside `first..last`."""
-    low = max(first - day * DAY_S, 0)
-    high = min(last - day * DAY_S + 1, DAY_S)
-    return (bits & (1 << high) - 1) >> low << low if high > low else 0
 
 
 def _newest_of_interval(plan: IntervalGrid, number: int, first: int, last: int) -> tuple[int, ...]:

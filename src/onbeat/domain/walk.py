@@ -5,6 +5,7 @@ The rule (Debian's and Vixie's; why, and the evidence that we walk ourselves, st
   instant whose local time matches. In both passes of an overlap, never for a time that a gap leaves out.
 - A *fixed-time* expression means times of the day: in an overlap it fires in the first pass only, and all its marks
   inside a gap fire once, together, at the first instant after the gap. Those marks keep the date they have in the gap.
+- A schedule that names its own `gap` or `overlap` has that, whichever kind its expression is.
 
 All arithmetic is on whole seconds: UTC, or local (UTC plus the offset of a stretch, see offsets.py).
 """
@@ -17,11 +18,14 @@ from functools import lru_cache
 from typing import Final
 
 from onbeat.domain.cron import CronExpression
+from onbeat.domain.model import DstGap, DstOverlap
 from onbeat.domain.offsets import (
     DAY_S,
     LAST_SECOND,
     LONGEST_BACKWARD_SHIFT_S,
     Stretch,
+    pass_number,
+    repeats_from,
     stretch_at,
     stretches_from,
 )
@@ -38,17 +42,26 @@ class CronWalk:
 
     repeats_daily: Final = True
 
-    __slots__ = ("_days", "_first_of_day", "_hours", "_is_fixed", "_minutes", "_seconds", "expression", "timezone")
+    __slots__ = ("_days", "_first_of_day", "_hours", "_minutes", "_seconds", "expression", "gap", "overlap", "timezone")
 
-    def __init__(self, expression: CronExpression, *, timezone: str) -> None:
+    def __init__(
+        self,
+        expression: CronExpression,
+        *,
+        timezone: str,
+        gap: DstGap | None = None,
+        overlap: DstOverlap | None = None,
+    ) -> None:
         self.expression = expression
         self.timezone = timezone
+        is_fixed = expression.is_fixed_time
+        self.gap: DstGap = gap or ("shift" if is_fixed else "skip")
+        self.overlap: DstOverlap = overlap or ("first" if is_fixed else "both")
         self._days = expression.days
         self._hours = expression.hour.values
         self._minutes = expression.minute.values
         self._seconds = expression.second.values
         self._first_of_day = self._hours[0] * 3600 + self._minutes[0] * 60 + self._seconds[0]
-        self._is_fixed = expression.is_fixed_time
 
     def first_from(self, second: int) -> int | None:
         """The first instant `>= second`. None: there is none up to the end of year 9999."""
@@ -62,6 +75,9 @@ class CronWalk:
                 return None
             instant = mark - stretch.offset
             if instant < stretch.end:
+                if self.overlap == "second" and pass_number(self.timezone, instant) == 1:
+                    second = stretch_at(self.timezone, instant).end
+                    continue
                 return instant if instant <= LAST_SECOND else None
             # Nothing in this stretch. Local times already passed may come again in an overlap, but not from further
             # back than the longest shift; where no mark is near, jump to just before the next one.
@@ -73,7 +89,7 @@ class CronWalk:
         """The first local mark inside the gap that ends where `stretch` starts, if it fires there. Local seconds."""
         return (
             self.mark_between(stretch.start + stretch.before, stretch.start + stretch.offset)
-            if self._is_fixed
+            if self.gap == "shift"
             else None
         )
 
@@ -90,7 +106,7 @@ class CronWalk:
         stretch = stretch_at(self.timezone, start)
         second_pass_s = max(stretch.before - stretch.offset, 0)
         begins_with_change = stretch.start == start and stretch.before != stretch.offset
-        if begins_with_change or stretch.start + second_pass_s > start or stretch.end < start + DAY_S:
+        if begins_with_change or stretch.start + second_pass_s > start or self._end_of(stretch) < start + DAY_S:
             return day  # the clock changes in this day, or it begins in a second pass: like no other
         local_day, from_second = divmod(start + stretch.offset, DAY_S)
         today = self._days.matches(local_day)
@@ -108,14 +124,18 @@ class CronWalk:
             if stretch.start >= start and self.gap_mark(stretch) is not None:
                 bits |= 1 << stretch.start - start
             low = max(low, self._first_pass_from(low + stretch.offset, stretch) - stretch.offset)
-            high = min(end, stretch.end)
+            high = min(end, self._end_of(stretch))
             if low < high:
                 bits |= (self._local_bits(low + stretch.offset, high + stretch.offset)) << low - start
         return bits
 
     def _first_pass_from(self, local: int, stretch: Stretch) -> int:
         """`local`, moved to where the first pass begins again if this job must not fire in a second pass."""
-        return max(local, stretch.start + stretch.before) if self._is_fixed else local
+        return max(local, stretch.start + stretch.before) if self.overlap == "first" else local
+
+    def _end_of(self, stretch: Stretch) -> int:
+        """Where a stretch ends for this job: before its local times that come again, if the second pass is to fire."""
+        return repeats_from(self.timezone, stretch) if self.overlap == "second" else stretch.end
 
     def _local_bits(self, low: int, high: int) -> int:
         """Bit k says that local second `low + k` matches. `low <= local < high`, at most a day apart."""

@@ -35,14 +35,19 @@ def describe_schedule(schedule: Schedule, *, job_id: int | None) -> ScheduleWord
             return ScheduleWords(
                 text=explain(expression),
                 timezone=schedule.timezone,
-                notes=tuple(_cron_notes(schedule.expression, expression, has_job=job_id is not None)),
+                notes=(
+                    *_cron_notes(schedule.expression, expression, has_job=job_id is not None),
+                    *_dst_notes(schedule, expression),
+                    *_bound_notes(schedule),
+                ),
             )
         case EverySchedule():
             text = f"Every {format_duration(schedule.every_s)}, counted from {format_instant(schedule.anchor_at)}"
             note = "An interval is elapsed time: changes of the clock do not move it. For a time of the day, use cron."
-            return ScheduleWords(text=text, timezone=None, notes=(note,))
+            return ScheduleWords(text=text, timezone=None, notes=(note, *_bound_notes(schedule)))
         case AtSchedule():
-            return ScheduleWords(text=f"Once, at {format_instant(schedule.at)}", timezone=None, notes=())
+            text = f"Once, at {format_instant(schedule.at)}"
+            return ScheduleWords(text=text, timezone=None, notes=tuple(_bound_notes(schedule)))
 
 
 def explain(expression: CronExpression) -> str:
@@ -67,6 +72,29 @@ def _cron_notes(written: str, expression: CronExpression, *, has_job: bool) -> l
     notes += _step_notes("minute", expression.minute, size=60, restarts="hour")
     notes += _step_notes("hour", expression.hour, size=24, restarts="day")
     notes += _step_notes("month", expression.month, size=12, restarts="year")
+    return notes
+
+
+def _dst_notes(schedule: CronSchedule, expression: CronExpression) -> list[str]:
+    notes: list[str] = []
+    if schedule.dst_gap == "shift":
+        notes.append("Local times that do not exist fire once, together, at the first moment after the gap.")
+    elif schedule.dst_gap == "skip":
+        notes.append("Local times that do not exist do not fire.")
+    if schedule.dst_overlap is not None:
+        which = {"first": "the first time only", "second": "the second time only", "both": "both times"}
+        notes.append(f"Local times that come twice fire {which[schedule.dst_overlap]}.")
+    if schedule.dst_overlap in ("first", "second") and not expression.is_fixed_time:
+        notes.append("So elapsed time is not followed: nothing fires in the other pass of such an hour.")
+    return notes
+
+
+def _bound_notes(schedule: Schedule) -> list[str]:
+    notes: list[str] = []
+    if schedule.start_at is not None:
+        notes.append(f"Starts at {format_instant(schedule.start_at)}: nothing fires before it.")
+    if schedule.end_at is not None:
+        notes.append(f"Ends at {format_instant(schedule.end_at)}: nothing fires after it.")
     return notes
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
+from onbeat.domain.instants import next_whole_second
 from onbeat.domain.model import (
     MAX_RUNNING,
     SECOND_US,
@@ -29,6 +30,8 @@ class EveryDraft:
 
     every_s: int
     anchor_at: int | None
+    start_at: int | None = None
+    end_at: int | None = None
 
 
 DraftSchedule = CronSchedule | EveryDraft | AtSchedule
@@ -68,7 +71,7 @@ def check_draft(
     _check_whole(draft.schedules)
     anchored = settle_anchors(draft.schedules, now=now, former=former)
     definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
-    check_schedules(definition.schedules, job_id=job_id, now=now)
+    check_schedules(definition.schedules, job_id=job_id, now=now, former=former)
     if not 1 <= definition.max_running <= MAX_RUNNING:
         raise DefinitionError(
             "field_invalid",
@@ -84,7 +87,9 @@ def check_draft(
     for schedule in definition.schedules:
         if isinstance(schedule, AtSchedule) and schedule not in former and schedule.at <= now:
             first_at = schedule.at if first_at is None else min(first_at, schedule.at)
-    if first_at is None and not any(isinstance(schedule, AtSchedule) for schedule in definition.schedules):
+    if first_at is None and not any(
+        isinstance(schedule, AtSchedule) or schedule in former for schedule in definition.schedules
+    ):
         raise DefinitionError(
             "never_fires", "no schedule has an instant left", field="schedules", remedy="give one that still comes"
         )
@@ -108,19 +113,25 @@ def _check_whole(schedules: tuple[DraftSchedule, ...]) -> None:
 def settle_anchors(
     schedules: tuple[DraftSchedule, ...], *, now: int, former: tuple[Schedule, ...] = ()
 ) -> tuple[Schedule, ...]:
-    """Give every interval its anchor: the one written, the one it had before, or now."""
+    """Give every interval its anchor: the one written, the one it had before, its `start_at`, or now."""
     return tuple(_anchor(schedule, former, now) for schedule in schedules)
 
 
 def _anchor(schedule: DraftSchedule, former: tuple[Schedule, ...], now: int) -> Schedule:
     if not isinstance(schedule, EveryDraft):
         return schedule
-    if schedule.anchor_at is not None:
-        return EverySchedule(every_s=schedule.every_s, anchor_at=schedule.anchor_at)
-    for known in former:
-        if isinstance(known, EverySchedule) and known.every_s == schedule.every_s:
-            return known
-    return EverySchedule(every_s=schedule.every_s, anchor_at=now - now % SECOND_US)
+    anchor_at = schedule.anchor_at
+    if anchor_at is None:
+        kept = (known for known in former if isinstance(known, EverySchedule) and known.every_s == schedule.every_s)
+        if (known := next(kept, None)) is not None:
+            anchor_at = known.anchor_at
+        elif schedule.start_at is not None:
+            anchor_at = next_whole_second(schedule.start_at)
+        else:
+            anchor_at = now - now % SECOND_US
+    return EverySchedule(
+        every_s=schedule.every_s, anchor_at=anchor_at, start_at=schedule.start_at, end_at=schedule.end_at
+    )
 
 
 def _settle_past(
@@ -134,7 +145,7 @@ def _settle_past(
             and schedule.at < now - draft.definition.grace_s * SECOND_US
         )
         if is_new_and_late and draft.past == "run_now":
-            schedule = AtSchedule(at=now - now % SECOND_US + SECOND_US)
+            schedule = msgspec.structs.replace(schedule, at=now - now % SECOND_US + SECOND_US)
         elif is_new_and_late:
             raise DefinitionError(
                 "at_in_past",

@@ -31,6 +31,10 @@ class ScheduleView(View):
     at: str | None = None
     timezone: str | None = None
     anchor: str | None = None
+    start_at: str | None = None
+    end_at: str | None = None
+    dst_gap: str | None = None
+    dst_overlap: str | None = None
 
 
 class TargetView(View):
@@ -179,13 +183,16 @@ def _writable(definition: Definition) -> dict[str, Any]:
 
 
 def _view_schedule(schedule: Schedule) -> dict[str, Any]:
+    shown: dict[str, Any]
     match schedule:
-        case CronSchedule(expression, timezone):
-            return {"cron": expression, "timezone": timezone}
+        case CronSchedule(expression, timezone, dst_gap, dst_overlap):
+            shown = {"cron": expression, "timezone": timezone, "dst_gap": dst_gap, "dst_overlap": dst_overlap}
         case AtSchedule(at):
-            return {"at": moment(at)}
+            shown = {"at": moment(at)}
         case _:
-            return {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
+            shown = {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
+    shown |= {"start_at": moment(schedule.start_at), "end_at": moment(schedule.end_at)}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _view_target(target: WebhookTarget | QueueTarget) -> dict[str, Any]:

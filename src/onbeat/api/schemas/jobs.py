@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -11,7 +12,7 @@ from pydantic.config import JsonDict
 from onbeat.api.schemas.base import Body, Key, Name, Tag, Text
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.instants import parse_instant, resolve_local
+from onbeat.domain.instants import parse_instant, parse_moment, resolve_local
 from onbeat.domain.model import (
     MAX_RUNNING,
     MAX_SCHEDULES,
@@ -58,7 +59,26 @@ class ScheduleBody(Body):
         None, max_length=64, examples=["Europe/Kyiv"], description="IANA zone of `cron` or of a local `at`"
     )
     anchor: str | None = Field(
-        None, max_length=64, description='`every` counts from here: an instant or "epoch"; default: its creation'
+        None,
+        max_length=64,
+        description='`every` counts from here: an instant or "epoch"; default: `start_at`, else its creation',
+    )
+    start_at: str | None = Field(
+        None,
+        max_length=64,
+        examples=["2027-01-01T00:00:00Z"],
+        description="Nothing fires before this; an instant, or local time where there is a `timezone`. Inclusive",
+    )
+    end_at: str | None = Field(None, max_length=64, description="Nothing fires after this; like `start_at`. Inclusive")
+    dst_gap: Literal["shift", "skip"] | None = Field(
+        None,
+        description="`cron`: local times that the clock leaves out fire once, right after the gap, or not at all. "
+        "Default: shift for times of the day, skip where minute or hour starts with *",
+    )
+    dst_overlap: Literal["first", "second", "both"] | None = Field(
+        None,
+        description="`cron`: which of two equal local times fires. "
+        "Default: first for times of the day, both where minute or hour starts with *",
     )
 
 
@@ -178,9 +198,20 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
         )
     if body.anchor is not None and body.every is None:
         raise DefinitionError("schedule_invalid", "only `every` has an anchor", field=f"{field}.anchor")
+    if body.cron is None:
+        _refuse_dst(body, field)
     zone = body.timezone if body.timezone is not None else timezone
+    start_at = _read_bound(body.start_at, f"{field}.start_at", zone)
+    end_at = _read_bound(body.end_at, f"{field}.end_at", zone)
     if body.cron is not None:
-        return CronSchedule(expression=body.cron, timezone="UTC" if zone is None else zone)
+        return CronSchedule(
+            expression=body.cron,
+            timezone="UTC" if zone is None else zone,
+            dst_gap=body.dst_gap,
+            dst_overlap=body.dst_overlap,
+            start_at=start_at,
+            end_at=end_at,
+        )
     if body.every is not None:
         if body.timezone is not None:
             raise DefinitionError(
@@ -190,18 +221,44 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
                 remedy="leave it out, or use cron for wall-clock times",
             )
         return EveryDraft(
-            every_s=parse_duration(body.every, field=f"{field}.every"), anchor_at=_read_anchor(body, field)
+            every_s=parse_duration(body.every, field=f"{field}.every"),
+            anchor_at=_read_anchor(body, field),
+            start_at=start_at,
+            end_at=end_at,
         )
+    return AtSchedule(at=_read_at(body, field, zone), start_at=start_at, end_at=end_at)
+
+
+def _read_at(body: ScheduleBody, field: str, zone: str | None) -> int:
     assert body.at is not None
-    has_offset = body.at[-1:] in ("Z", "z") or "+" in body.at[10:] or "-" in body.at[10:]
-    if zone is not None and (body.timezone is not None or not has_offset):
-        try:
-            return AtSchedule(at=resolve_local(body.at, timezone=zone, field=f"{field}.at"))
-        except DefinitionError as error:  # the zone, which knows not of which schedule it is
+    if body.timezone is None:
+        return _in_zone_of(field, lambda: parse_moment(str(body.at), timezone=zone, field=f"{field}.at"))
+    named = body.timezone
+    return _in_zone_of(field, lambda: resolve_local(str(body.at), timezone=named, field=f"{field}.at"))
+
+
+def _read_bound(text: str | None, field: str, zone: str | None) -> int | None:
+    if text is None:
+        return None
+    return _in_zone_of(field.rpartition(".")[0], lambda: parse_moment(text, timezone=zone, field=field))
+
+
+def _in_zone_of(field: str, read: Callable[[], int]) -> int:
+    try:
+        return read()
+    except DefinitionError as error:  # the zone, which knows not of which schedule it is
+        raise DefinitionError(error.reason_code, error.detail, field=f"{field}.timezone", remedy=error.remedy) from None
+
+
+def _refuse_dst(body: ScheduleBody, field: str) -> None:
+    for name in ("dst_gap", "dst_overlap"):
+        if getattr(body, name) is not None:
             raise DefinitionError(
-                error.reason_code, error.detail, field=f"{field}.timezone", remedy=error.remedy
-            ) from None
-    return AtSchedule(at=parse_instant(body.at, field=f"{field}.at"))
+                "schedule_invalid",
+                f"{name} is a rule for wall-clock times, which only `cron` has",
+                field=f"{field}.{name}",
+                remedy="leave it out: an interval is elapsed time, and an instant is resolved when it is saved",
+            )
 
 
 def _read_anchor(body: ScheduleBody, field: str) -> int | None:

@@ -1,0 +1,69 @@
+"""Time rules over the API: what is written reads back, what has no meaning is refused, the preview explains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from tests.api.bodies import created, refused, with_schedule
+
+NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({**NEW_YORK, "dst_gap": "skip", "dst_overlap": "second"}, None),
+        ({**NEW_YORK, "start_at": "2100-01-01T00:00:00Z", "end_at": "2101-01-01T00:00:00.500000Z"}, None),
+        ({**NEW_YORK, "start_at": "2100-01-01T00:00"}, {**NEW_YORK, "start_at": "2100-01-01T05:00:00Z"}),
+        (
+            {"every": "1h", "start_at": "2100-01-01T00:30:00Z"},
+            {"every": 3600, "anchor": "2100-01-01T00:30:00Z", "start_at": "2100-01-01T00:30:00Z"},
+        ),
+        ({"at": "2100-01-01T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"}, None),
+    ],
+)
+async def test_rules_read_back_and_put_of_what_was_read_changes_nothing(
+    http: httpx.AsyncClient, written: dict[str, Any], read: dict[str, Any] | None
+) -> None:
+    job = await created(http, key="k", schedules=[written])
+    assert job["schedules"] == [read or written]
+    fields = ("name", "schedules", "target")
+    again = (await http.put("/v1/jobs/by-key/k", json={name: job[name] for name in fields})).json()
+    assert (again["version"], again["next_fire_at"]) == (1, job["next_fire_at"])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "code", "field"),
+    [
+        ({"every": 60, "dst_gap": "skip"}, "schedule_invalid", "schedules[0].dst_gap"),
+        ({"at": "2100-01-01T00:00:00Z", "dst_overlap": "both"}, "schedule_invalid", "schedules[0].dst_overlap"),
+        ({**NEW_YORK, "dst_gap": "first"}, "field_invalid", "schedules[0].dst_gap"),
+        ({**NEW_YORK, "end_at": "2001-01-01T00:00:00Z"}, "never_fires", "schedules[0]"),
+        (
+            {"every": 60, "start_at": "2100-01-02T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"},
+            "schedule_invalid",
+            "schedules[0].end_at",
+        ),
+        ({"every": 60, "start_at": "2100-01-01T00:00:00"}, "field_invalid", "schedules[0].start_at"),
+        ({"cron": "@daily", "timezone": "Mars/Base", "start_at": "2100-01-01T00:00"}, "timezone_unknown", None),
+    ],
+)
+async def test_rule_without_a_meaning_is_refused(
+    http: httpx.AsyncClient, schedule: dict[str, Any], code: str, field: str | None
+) -> None:
+    problem = refused(await http.post("/v1/jobs", json=with_schedule(**schedule)), 422, code)
+    assert problem["field"] == (field or "schedules[0].timezone")
+
+
+async def test_preview_tells_what_was_removed_and_moved(http: httpx.AsyncClient) -> None:
+    body = {
+        "schedules": [{**NEW_YORK, "dst_gap": "skip"}, NEW_YORK | {"end_at": "2025-03-10T00:00:00Z"}],
+        "after": "2025-03-09T00:00:00Z",
+        "count": 2,
+    }
+    shown = (await http.post("/v1/schedules:preview", json=body)).json()
+    assert shown["fires"] == ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"]
+    removed = [(item["schedule"], item["at"], item["moved_to"]) for item in shown["removed"]]
+    assert removed == [(0, None, None), (1, None, "2025-03-09T07:00:00Z"), (1, "2025-03-10T06:30:00Z", None)]

@@ -1,0 +1,96 @@
+"""Jobs whose schedules begin and end, through the running services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.accounting import recorded_instants
+from tests.support.scheduler import SECOND, START, TARGET, Scheduler, scheduling
+
+from onbeat.domain.ids import format_job_id
+from onbeat.domain.instants import parse_instant
+from onbeat.domain.model import CronSchedule, WebhookTarget
+from onbeat.domain.states import JobState
+from onbeat.services.job_rules import EveryDraft
+from onbeat.store.values import StoredJob
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "onbeat.db"
+
+
+def seconds(*offsets: int) -> list[int]:
+    return [START + offset * SECOND for offset in offsets]
+
+
+def bounded(every_s: int, *, first: int | None = None, last: int | None = None) -> EveryDraft:
+    """An interval from and until a number of seconds after START."""
+    return EveryDraft(
+        every_s=every_s,
+        anchor_at=None,
+        start_at=None if first is None else START + first * SECOND,
+        end_at=None if last is None else START + last * SECOND,
+    )
+
+
+async def run_for(scheduler: Scheduler, length_s: int) -> None:
+    for _ in range(length_s):
+        scheduler.clock.advance(1)
+        await scheduler.settle()
+
+
+async def state_of(scheduler: Scheduler, job: StoredJob) -> JobState:
+    return (await scheduler.jobs.get(job.job_id)).state
+
+
+async def test_a_job_starts_and_ends_with_its_schedule(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(2, first=3, last=7))
+        assert job.next_fire_at == START + 3 * SECOND
+        await run_for(scheduler, 6)
+        assert await state_of(scheduler, job) == JobState.ACTIVE
+        await run_for(scheduler, 6)
+        assert await state_of(scheduler, job) == JobState.COMPLETED
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7)
+
+
+async def test_an_outage_over_the_end_accounts_for_every_instant_and_completes(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(2, first=3, last=99))
+        scheduler.clock.advance(1_000_000)
+        await scheduler.settle()
+        assert await state_of(scheduler, job) == JobState.COMPLETED
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(*range(3, 100, 2))
+
+
+async def test_an_ended_job_can_be_edited_and_woken_by_a_later_end(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(2, first=3, last=7))
+        await run_for(scheduler, 9)
+        target = WebhookTarget(url=TARGET.url + "other")
+        edited = await scheduler.edit(job, bounded(2, first=3, last=7), target=target)
+        assert (edited.state, edited.next_fire_at) == (JobState.COMPLETED, None)
+        woken = await scheduler.edit(job, bounded(2, first=3, last=11), target=target)
+        assert (woken.state, woken.next_fire_at) == (JobState.ACTIVE, START + 11 * SECOND)
+        await run_for(scheduler, 5)
+        assert await state_of(scheduler, job) == JobState.COMPLETED
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7, 11)
+
+
+async def test_a_pause_over_the_end_completes_on_resume(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(2, first=3, last=7))
+        await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
+        scheduler.clock.advance(100)
+        resumed = await scheduler.jobs.resume(job.job_id)
+        assert resumed.state == JobState.COMPLETED
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7)
+
+
+async def test_a_schedule_that_leaves_out_the_gap_fires_the_next_day(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        scheduler.clock.set(parse_instant("2027-03-14T00:00:00Z", field="now"))
+        job = await scheduler.job(CronSchedule("30 2 * * *", "America/New_York", "skip"))
+        assert job.next_fire_at == parse_instant("2027-03-15T06:30:00Z", field="then")
