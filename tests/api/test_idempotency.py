@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import httpx
 import pytest
@@ -10,6 +11,9 @@ from tests.api.bodies import created, refused, triggered, webhook_job
 from tests.api.conftest import KeyMaker
 
 from onbeat.app.services import Services
+from onbeat.domain.instants import format_instant
+from onbeat.store.contract import RESERVED_FOR_US
+from onbeat.store.values import NewJob, StoredJob
 
 KEY = {"idempotency-key": '"8e03978e-40d5"'}
 
@@ -108,3 +112,87 @@ async def test_pause_resume_cancel_and_retry_are_repeated_too(http: httpx.AsyncC
 async def test_answers_that_show_a_secret_are_not_kept(http: httpx.AsyncClient) -> None:
     refused(await http.post("/v1/secrets/mine:rotate", headers=KEY), 400, "header_field_invalid")
     assert (await http.get("/v1/secrets")).json()["items"] == []
+
+
+# ---------------------------------------------------------------- a crash between the work and the answer
+
+
+@pytest.fixture
+def forgetful(services: Services, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The server dies when it has done the work and has not kept the answer; undo brings up the next one."""
+
+    async def die(*_: object, **__: object) -> None:
+        raise Died
+
+    monkeypatch.setattr(services.store.access, "save_answer", die)
+    monkeypatch.setattr(services.store.access, "drop_answer", die)
+    return monkeypatch
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+async def a_minute_later(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    now = services.clock.now() + RESERVED_FOR_US + 1
+    monkeypatch.setattr(services.clock, "now", lambda: now)
+
+
+async def test_a_job_that_was_saved_before_a_crash_is_found_and_not_made_again(
+    http: httpx.AsyncClient, services: Services, forgetful: pytest.MonkeyPatch
+) -> None:
+    # The instant is inside grace the first time and past the second time: what was accepted once is not refused now.
+    at = format_instant(services.clock.now() // 1_000_000 * 1_000_000 + 2_000_000)
+    body = webhook_job(key="k", grace_s=0, schedules=[{"at": at}])
+    refused(await http.post("/v1/jobs", json=body, headers=KEY), 500, "internal")
+    (saved,) = (await http.get("/v1/jobs")).json()["items"]
+    refused(await http.post("/v1/jobs", json=body, headers=KEY), 409, "idempotency_key_in_flight")
+    await a_minute_later(services, forgetful)
+    again = await http.post("/v1/jobs", json=body, headers=KEY)
+    assert (again.status_code, again.json()) == (201, saved)
+    replayed = await http.post("/v1/jobs", json=body, headers=KEY)
+    assert (replayed.content, replayed.headers["idempotent-replayed"]) == (again.content, "true")
+
+
+async def test_a_batch_that_was_cut_off_is_completed(
+    http: httpx.AsyncClient, services: Services, forgetful: pytest.MonkeyPatch
+) -> None:
+    jobs = [webhook_job(key=f"k{number}" if number % 2 else None) for number in range(450)]
+    jobs[7] = webhook_job(name="")
+    create, calls = services.store.jobs.create, 0
+
+    async def dies_in_the_third_part(new: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise Died
+        return await create(new, now=now)
+
+    forgetful.setattr(services.store.jobs, "create", dies_in_the_third_part)
+    refused(await http.post("/v1/jobs:batch", json={"jobs": jobs}, headers=KEY), 500, "internal")
+    await a_minute_later(services, forgetful)
+    answer = (await http.post("/v1/jobs:batch", json={"jobs": jobs}, headers=KEY)).json()
+    assert (answer["created"], answer["refused"]) == (449, 1)
+    assert answer["items"][7]["error"]["code"] == "field_invalid"
+    assert [item["job"]["key"] for item in answer["items"] if "job" in item] == [
+        job["key"] for place, job in enumerate(jobs) if place != 7
+    ]
+    assert len((await http.get("/v1/jobs", params={"limit": 1_000})).json()["items"]) == 449
+
+
+async def test_a_job_that_was_deleted_after_the_crash_is_made_anew(
+    http: httpx.AsyncClient, services: Services, forgetful: pytest.MonkeyPatch
+) -> None:
+    refused(await http.post("/v1/jobs", json=webhook_job(), headers=KEY), 500, "internal")
+    (saved,) = (await http.get("/v1/jobs")).json()["items"]
+    assert (await http.delete(f"/v1/jobs/{saved['id']}")).status_code == 204
+    await a_minute_later(services, forgetful)
+    again = await http.post("/v1/jobs", json=webhook_job(), headers=KEY)
+    assert again.status_code == 201
+    assert again.json()["id"] != saved["id"]
+
+
+async def test_the_key_of_somebody_elses_job_is_taken_under_every_idempotency_key(http: httpx.AsyncClient) -> None:
+    await created(http, key="k")
+    refused(await http.post("/v1/jobs", json=webhook_job(key="k"), headers=KEY), 409, "key_taken")

@@ -33,7 +33,7 @@ async def test_a_run_tells_when_it_was_planned_started_and_how_it_went(http: htt
 
 
 async def test_runs_are_found_by_job_and_state(http: httpx.AsyncClient) -> None:
-    first = await created(http, key="first")
+    first = await created(http, key="job_first")
     second = await created(http)
     runs = {}
     for job in (first, second):
@@ -48,14 +48,14 @@ async def test_runs_are_found_by_job_and_state(http: httpx.AsyncClient) -> None:
     newest_first = [runs[second["id"]]["id"], runs[first["id"]]["id"]]
     assert await found() == newest_first
     assert await found(job=first["id"]) == newest_first[1:]
-    assert await found(job="first") == newest_first[1:]
+    assert await found(job="job_first") == newest_first[1:]
     assert await found(state="cancelled") == newest_first[:1]
     assert await found(state=["cancelled", "pending"]) == newest_first
     assert await found(late=True) == []
     assert await found(**{"from": runs[second["id"]]["scheduled_at"]}) == newest_first[:1]
     assert await found(to=runs[second["id"]]["scheduled_at"]) == newest_first[1:]
     refused(await http.get("/v1/runs", params={"job": "nobody"}), 404, "job_not_found")
-    refused(await http.get("/v1/runs", params={"job": "job_x"}), 404, "id_invalid")
+    refused(await http.get("/v1/runs", params={"job": "job_x"}), 404, "job_not_found")
 
 
 async def test_pages_show_every_run_once(http: httpx.AsyncClient) -> None:

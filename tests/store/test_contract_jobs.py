@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.store.factories import FAILURE, NOW, SECOND, Maker, fail, new_job, new_run
 
-from onbeat.domain.errors import KeyTaken, OnbeatError
+from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.contract import Store
 from onbeat.store.values import JobChange, JobFilter, Mark, Page, RunFilter, StoredJob
@@ -38,12 +38,15 @@ async def test_create_answers_each_job_in_order_and_none_for_a_taken_key(store: 
     assert (await store.counts()).jobs_by_state == {"active": 3}
 
 
-async def test_clash_of_job_id_raises_and_writes_nothing_of_the_batch(store: Store, make: Maker) -> None:
+async def test_a_taken_job_id_writes_nothing_for_that_job(store: Store, make: Maker) -> None:
     job = await make.job()
+    deleted = await change(store, await make.job(), JobChange(state=JobState.DELETED, next_fire_at=None))
     other = new_job()
-    with pytest.raises(OnbeatError):
-        await store.jobs.create([other, new_job(job_id=job.job_id)], now=NOW)
-    assert await store.jobs.get(other.job_id) is None
+    jobs = [new_job(job_id=job.job_id, key="k"), new_job(job_id=deleted.job_id), other]
+    created = await store.jobs.create(jobs, now=NOW)
+    assert [stored and stored.job_id for stored in created] == [None, None, other.job_id]
+    assert (await store.jobs.get(job.job_id), await store.jobs.get(deleted.job_id)) == (job, deleted)
+    assert await store.jobs.get_by_key("default", "k") is None
 
 
 async def test_job_without_next_fire_has_no_clock(store: Store, make: Maker) -> None:

@@ -54,7 +54,7 @@ class NewKeyView(KeyView):
 
 
 class KeyList(View):
-    """Every key, revoked ones too."""
+    """Every key of the caller's namespace, revoked ones too."""
 
     items: list[KeyView]
 
@@ -122,13 +122,13 @@ async def create_key(request: Request, body: KeyBody, principal: Admin) -> Respo
 
 
 @router.get("/keys", response_model=KeyList, responses=problems(409), summary="List keys")
-async def list_keys(request: Request, _principal: Admin) -> Response:
-    return json_answer({"items": [_view_key(key) for key in await _keys(request).find()]})
+async def list_keys(request: Request, principal: Admin) -> Response:
+    return json_answer({"items": [_view_key(key) for key in await _keys(request).find(namespace=principal.namespace)]})
 
 
 @router.delete("/keys/{key_id}", status_code=204, responses=problems(404, 409), summary="Revoke a key")
-async def revoke_key(request: Request, key_id: str, _principal: Admin) -> Response:
-    if not await _keys(request).revoke(key_id):
+async def revoke_key(request: Request, key_id: str, principal: Admin) -> Response:
+    if not await _keys(request).revoke(key_id, namespace=principal.namespace):
         raise KeyNotFound
     return Response(status_code=204)
 

@@ -14,7 +14,7 @@ from onbeat.api.context import context_of
 from onbeat.api.problems import Problem
 from onbeat.domain.errors import RequestError, StoreUnavailable, VersionMismatch
 from onbeat.services.api_keys import Principal
-from onbeat.services.idempotency import LONGEST_KEY
+from onbeat.services.idempotency import LONGEST_KEY, job_ids
 
 IdempotencyKey = Annotated[
     str | None,
@@ -53,28 +53,28 @@ def json_answer(value: object, *, status: int = 200, headers: dict[str, str] | N
 
 
 class Once:
-    """A dependency: the caller's Idempotency-Key. Call it with what makes the answer.
+    """What a request does under its Idempotency-Key. Call it with what makes the answer."""
 
-    Depend on the scope first: an answer is repeated only to callers who may make the request.
-    """
+    def __init__(self, request: Request, key: str | None) -> None:
+        principal: Principal = request.state.principal
+        self._idempotency = context_of(request).idempotency
+        self._scope = f"{principal.namespace} {request.method} {request.url.path}"
+        self._body: bytes = request.state.body
+        self._key = key
 
-    def __init__(self, request: Request, idempotency_key: IdempotencyKey = None) -> None:
-        self._request = request
-        self._key = None if idempotency_key is None else _read_key(idempotency_key)
+    def job_ids(self, count: int) -> list[int] | None:
+        """The ids of the jobs that the request creates, so that its next try finds them. None: it bears no key."""
+        return None if self._key is None else job_ids(self._scope, self._key, self._body, count)
 
     async def __call__(self, produce: Callable[[], Awaitable[Response]]) -> Response:
         """Run `produce`, or repeat what was answered under the key before. A failure frees the key.
 
         Raises IdempotencyConflict, IdempotencyInFlight.
         """
-        if self._key is None:
+        scope, key, body = self._scope, self._key, self._body
+        if key is None:
             return await produce()
-        request, key = self._request, self._key
-        idempotency = context_of(request).idempotency
-        principal: Principal = request.state.principal
-        scope = f"{principal.namespace} {request.method} {request.url.path}"
-        body: bytes = request.state.body
-        saved = await idempotency.begin(scope, key, body)
+        saved = await self._idempotency.begin(scope, key, body)
         if saved is not None:
             headers = msgspec.json.decode(saved.headers, type=dict[str, str])
             return Response(saved.body, status_code=saved.status, headers=headers | {"idempotent-replayed": "true"})
@@ -83,11 +83,11 @@ class Once:
         except BaseException:
             # Refused, failed or cut off: nothing was answered, and the (mended) request may come under the same key.
             with contextlib.suppress(StoreUnavailable):
-                await idempotency.drop(scope, key)
+                await self._idempotency.drop(scope, key)
             raise
         kept = {name: value for name, value in answer.headers.items() if name in _KEPT_HEADERS}
         with contextlib.suppress(StoreUnavailable):  # what was asked for is done, and the caller is to hear of it
-            await idempotency.keep(
+            await self._idempotency.keep(
                 scope,
                 key,
                 body,
@@ -98,10 +98,17 @@ class Once:
         return answer
 
 
-AnswerOnce = Annotated[Once, Depends(Once)]
+async def _once(request: Request, idempotency_key: IdempotencyKey = None) -> Once:
+    """A dependency. Depend on the scope first: an answer is repeated only to callers who may make the request."""
+    return Once(request, None if idempotency_key is None else _read_key(idempotency_key))
 
 
-def refuse_idempotency_key(idempotency_key: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
+AnswerOnce = Annotated[Once, Depends(_once)]
+
+
+async def refuse_idempotency_key(
+    idempotency_key: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> None:
     """A dependency of calls whose answer shows a secret: it is told once and kept nowhere. Raises HeaderRefused."""
     if idempotency_key is not None:
         raise HeaderRefused(

@@ -32,14 +32,18 @@ Item = dict[str, Any]
 
 @router.post("/jobs:batch", response_model=BatchView, responses=problems(409, 422), summary="Create many jobs")
 async def create_jobs(request: Request, body: BatchBody, principal: JobsWriter, once: AnswerOnce) -> Response:
-    """Not all or nothing: what was saved before a failure of the server stays. Give each job a `key`, and the same
-    batch can be sent again: those that are there are answered with `key_taken`.
+    """Not all or nothing: what was saved before a failure of the server stays. The same batch sent again under its
+    Idempotency-Key finds it; without one, jobs with a `key` of their own are answered with `key_taken`.
     """
 
     async def produce() -> Response:
         items: list[Item] = []
+        ids = once.job_ids(len(body.jobs))
         for start in range(0, len(body.jobs), CHUNK):
-            items += await _create(context_of(request), body.jobs[start : start + CHUNK], principal.namespace)
+            part = slice(start, start + CHUNK)
+            items += await _create(
+                context_of(request), body.jobs[part], ids and ids[part], namespace=principal.namespace
+            )
             await asyncio.sleep(0)
         created = sum("job" in item for item in items)
         return json_answer({"created": created, "refused": len(items) - created, "items": items})
@@ -47,12 +51,16 @@ async def create_jobs(request: Request, body: BatchBody, principal: JobsWriter, 
     return await once(produce)
 
 
-async def _create(context: ApiContext, values: Sequence[Any], namespace: str) -> list[Item]:
-    drafts = [_read(value) for value in values]
-    saved = iter(
-        await context.jobs.create_many([draft for draft in drafts if isinstance(draft, JobDraft)], namespace=namespace)
+async def _create(
+    context: ApiContext, values: Sequence[Any], ids: Sequence[int] | None, *, namespace: str
+) -> list[Item]:
+    read = [_read(value) for value in values]
+    drafts = {place: draft for place, draft in enumerate(read) if isinstance(draft, JobDraft)}
+    answers = await context.jobs.create_many(
+        list(drafts.values()), namespace=namespace, ids=ids and [ids[place] for place in drafts]
     )
-    return [_item(next(saved)) if isinstance(draft, JobDraft) else draft for draft in drafts]
+    saved = dict(zip(drafts, answers, strict=True))
+    return [draft if isinstance(draft, dict) else _item(saved[place]) for place, draft in enumerate(read)]
 
 
 def _read(value: Any) -> JobDraft | Item:

@@ -65,8 +65,8 @@ def job_answer(job: StoredJob, *, status: int = 200) -> Response:
 @router.post("", status_code=201, response_model=JobView, responses=problems(409, 422), summary="Create a job")
 async def create_job(request: Request, body: JobBody, principal: JobsWriter, once: AnswerOnce) -> Response:
     async def produce() -> Response:
-        jobs = context_of(request).jobs
-        return job_answer(await jobs.create(read_draft(body), namespace=principal.namespace), status=201)
+        jobs, ids = context_of(request).jobs, once.job_ids(1)
+        return job_answer(await jobs.create(read_draft(body), namespace=principal.namespace, ids=ids), status=201)
 
     return await once(produce)
 

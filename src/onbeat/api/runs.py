@@ -13,7 +13,7 @@ from onbeat.api.pages import Cursor, Limit, page_answer, read_page
 from onbeat.api.route import EdgeRoute, QueryRefused
 from onbeat.api.schemas.job_actions import NothingBody
 from onbeat.api.schemas.runs import AttemptList, RunPage, RunStateName, RunView, view_attempt, view_run
-from onbeat.domain.errors import JobNotFound, RequestError, RunNotFound
+from onbeat.domain.errors import IdInvalid, JobNotFound, RequestError, RunNotFound
 from onbeat.domain.ids import RunKey, parse_job_id, parse_run_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.states import RunState
@@ -104,12 +104,13 @@ async def retry_run(
 
 async def _find_job(context: ApiContext, principal: Principal, job: str) -> int:
     """The number of a job given by id or by key. Raises JobNotFound: for foreign ones too."""
-    if not job.startswith("job_"):
+    try:
+        job_id = parse_job_id(job)
+    except IdInvalid:
         found = await context.jobs.get_by_key(principal.namespace, job)
         if found is None:
-            raise JobNotFound
+            raise JobNotFound from None
         return found.job_id
-    job_id = parse_job_id(job)
     if await context.jobs.namespace_of(job_id) != principal.namespace:
         raise JobNotFound
     return job_id

@@ -18,6 +18,9 @@ from starlette.requests import Request
 from onbeat.domain.errors import OnbeatError
 
 DEEPEST: Final = 64
+LONGEST_LENGTH: Final = 19
+"""Digits of a Content-Length that could be meant: Python refuses to read thousands of them."""
+
 PARSED_APART: Final = 131_072
 """Larger bodies are parsed on a thread: a batch takes long enough to be felt by the dispatcher in this process."""
 
@@ -51,7 +54,7 @@ async def read_body(request: Request, *, largest: int, media_types: tuple[str, .
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise MediaTypeRefused("the body is compressed", remedy="send it without Content-Encoding")
     length = headers.get("content-length", "0")
-    if length.isdigit() and int(length) > largest:
+    if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > largest):
         raise _too_large(largest)
     chunks: list[bytes] = []
     size = 0

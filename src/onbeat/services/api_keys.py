@@ -98,12 +98,15 @@ class ApiKeys:
             await self._store.access.touch_key(key_id, now=now)
         return Principal(key.key_id, key.name, key.namespace, frozenset(key.scopes))
 
-    async def find(self) -> list[ApiKey]:
-        """Every key, revoked ones too."""
-        return await self._store.access.find_keys()
+    async def find(self, *, namespace: str | None = None) -> list[ApiKey]:
+        """Every key, revoked ones too; of one namespace or, without one, of all."""
+        return [key for key in await self._store.access.find_keys() if namespace in (None, key.namespace)]
 
-    async def revoke(self, key_id: str) -> bool:
-        """True: revoked now."""
+    async def revoke(self, key_id: str, *, namespace: str | None = None) -> bool:
+        """True: revoked now. With `namespace`, keys of others do not exist."""
+        key = await self._store.access.get_key(key_id)
+        if key is None or namespace not in (None, key.namespace):
+            return False
         self._seen.pop(key_id, None)
         return await self._store.access.revoke_key(key_id, now=self._clock.now())
 

@@ -6,10 +6,24 @@ import hashlib
 
 from onbeat.clock import Clock
 from onbeat.domain.errors import IdempotencyConflict, IdempotencyInFlight
+from onbeat.domain.ids import JOB_ID_BITS
 from onbeat.store.contract import Store
 from onbeat.store.values import SavedAnswer
 
 LONGEST_KEY = 255
+
+
+def job_ids(scope: str, key: str, request: bytes, count: int) -> list[int]:
+    """The ids of the jobs that a request under a key creates. Trying it again, after a crash between the jobs and the
+    answer, so finds what the first try saved.
+    """
+    seed = hashlib.sha256(f"{scope}\0{key}\0".encode() + hashlib.sha256(request).digest())
+    ids = []
+    for place in range(count):
+        place_in_request = seed.copy()
+        place_in_request.update(place.to_bytes(8, "big"))
+        ids.append(int.from_bytes(place_in_request.digest()[:8], "big") >> (64 - JOB_ID_BITS))
+    return ids
 
 
 class Idempotency:
@@ -37,5 +51,5 @@ class Idempotency:
         await self._store.access.save_answer(scope, key, SavedAnswer(fingerprint, status, headers, body))
 
     async def drop(self, scope: str, key: str) -> None:
-        """The request failed on our side and changed nothing: it may be sent again."""
+        """The request was refused, or failed on our side: it may be sent again."""
         await self._store.access.drop_answer(scope, key)

@@ -57,28 +57,52 @@ class Jobs:
         self._secrets = secrets
         self._egress = egress
 
-    async def create(self, draft: JobDraft, *, namespace: str) -> StoredJob:
-        """Save a new job. Raises DefinitionError, KeyTaken."""
-        (answer,) = await self.create_many([draft], namespace=namespace)
+    async def create(self, draft: JobDraft, *, namespace: str, ids: Sequence[int] | None = None) -> StoredJob:
+        """Save a new job; `ids` as for create_many. Raises DefinitionError, KeyTaken."""
+        (answer,) = await self.create_many([draft], namespace=namespace, ids=ids)
         if isinstance(answer, OnbeatError):
             raise answer
         return answer
 
-    async def create_many(self, drafts: Sequence[JobDraft], *, namespace: str) -> list[StoredJob | OnbeatError]:
-        """Save many in one transaction; each is accepted or refused by itself, in order."""
+    async def create_many(
+        self, drafts: Sequence[JobDraft], *, namespace: str, ids: Sequence[int] | None = None
+    ) -> list[StoredJob | OnbeatError]:
+        """Save many in one transaction; each is accepted or refused by itself, in order.
+
+        `ids`, where the request determines them: what an earlier try of that request saved is answered as it stands.
+        """
+        answers = await self._save_new(drafts, ids or [secrets.randbits(JOB_ID_BITS) for _ in drafts], namespace)
+        for place, job_id in enumerate(ids or ()):
+            answer = answers[place]
+            if isinstance(answer, OnbeatError):
+                answers[place] = await self._earlier_try(drafts[place], job_id, namespace, refusal=answer)
+        self._dispatch_wake.set()
+        return answers
+
+    async def _save_new(
+        self, drafts: Sequence[JobDraft], ids: Sequence[int], namespace: str
+    ) -> list[StoredJob | OnbeatError]:
         answers: list[StoredJob | OnbeatError | None] = [None] * len(drafts)
         jobs: list[NewJob] = []
         places: list[int] = []
         for place, draft in enumerate(drafts):
             try:
-                jobs.append(await self._new_job(draft, namespace))
+                jobs.append(await self._new_job(draft, ids[place], namespace))
                 places.append(place)
             except DefinitionError as error:
                 answers[place] = error
         for place, stored in zip(places, await self._store.jobs.create(jobs, now=self._clock.now()), strict=True):
             answers[place] = stored if stored is not None else _key_taken(drafts[place].key)
-        self._dispatch_wake.set()
         return [answer for answer in answers if answer is not None]
+
+    async def _earlier_try(
+        self, draft: JobDraft, job_id: int, namespace: str, *, refusal: OnbeatError
+    ) -> StoredJob | OnbeatError:
+        """What an earlier try of the same request saved, if it did; a job that was deleted since is made anew."""
+        job = await self._store.jobs.get(job_id)
+        if job is None:
+            return refusal
+        return job if job.state != JobState.DELETED else (await self.create_many([draft], namespace=namespace))[0]
 
     async def get(self, job_id: int) -> StoredJob:
         """Raises JobNotFound, also for deleted jobs."""
@@ -208,9 +232,8 @@ class Jobs:
             instant = timetable.next_after(instant)
         return instants
 
-    async def _new_job(self, draft: JobDraft, namespace: str) -> NewJob:
+    async def _new_job(self, draft: JobDraft, job_id: int, namespace: str) -> NewJob:
         await self._check_secret(draft, namespace)
-        job_id = secrets.randbits(JOB_ID_BITS)
         rules = check_draft(draft, job_id=job_id, now=self._clock.now(), egress=self._egress)
         return NewJob(
             job_id=job_id,

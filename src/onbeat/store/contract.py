@@ -53,8 +53,8 @@ class Jobs(Protocol):
     async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
         """Write jobs and their clocks, all at version 1. One answer per job, in order.
 
-        None: a job with that key is there already (in the database or earlier in this batch), nothing was written for
-        that one. A clash of `job_id` is an error of the caller's random numbers and raises.
+        None: a job with that key or that `job_id` is there already (in the database, deleted ones too, or earlier in
+        this batch), nothing was written for that one.
         """
         ...
 

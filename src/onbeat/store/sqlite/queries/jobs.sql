@@ -1,12 +1,12 @@
 -- Definitions and their clocks. Bindings go by position, in the order in which a name first appears in a query.
 
 -- name: insert_job
--- A taken key writes nothing; a taken job_id is an error.
+-- A taken key or job_id writes nothing.
 INSERT INTO jobs (
     job_id, slot, namespace, key, name, tags, version, state, definition, max_running, created_at, updated_at
 )
 VALUES (:job_id, :slot, :namespace, :key, :name, :tags, 1, :state, :definition, :max_running, :now, :now)
-ON CONFLICT (namespace, key) WHERE key IS NOT NULL DO NOTHING;
+ON CONFLICT DO NOTHING;
 
 -- name: put_clock
 INSERT INTO clocks (slot, job_id, next_fire_at) VALUES (:slot, :job_id, :next_fire_at)
