@@ -10,6 +10,7 @@ import pytest
 from tests.support.accounting import recorded_instants
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
+from onbeat.clock import ManualClock
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState
@@ -137,3 +138,22 @@ async def test_one_job_that_is_slow_to_plan_ends_the_batch_and_the_rest_follows(
         scheduler.clock.advance(60)
         reports = [await scheduler.dispatch.fire_due() for _ in jobs]
     assert [(report.batch.jobs, report.full) for report in reports] == [(1, True), (1, True), (1, False)]
+
+
+@pytest.mark.parametrize("act", ["resume", "edit"])
+async def test_a_clock_set_back_before_a_restart_loses_no_instant(data: Path, act: str) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job()
+        for _ in range(10):
+            scheduler.clock.advance(1)
+            await scheduler.settle()
+    async with scheduling(data, clock=ManualClock(START + 3 * SECOND)) as scheduler:
+        if act == "resume":
+            await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
+            await scheduler.jobs.resume(job.job_id)
+        else:
+            await scheduler.edit(job, every(2))
+            await scheduler.edit(job, every(1))
+        scheduler.clock.advance(100)
+        await scheduler.settle()
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 103)

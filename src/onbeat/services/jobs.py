@@ -266,7 +266,9 @@ class Jobs:
                     raise JobNotFound
                 now = self._clock.now()
                 is_behind = stored.next_fire_at is not None and stored.next_fire_at <= now
-                change = decide(stored, now)
+                # A restart after the host's clock was set back finds instants recorded that lie ahead: a job's time
+                # never runs behind its own records, or a clock would be set on an instant that has one.
+                change = decide(stored, max(now, stored.recorded_until))
                 if is_behind and change is not None and change.next_fire_at is not KEEP and tries_left:
                     raise _ClockBehind
                 return change

@@ -75,6 +75,8 @@ class Jobs(Protocol):
     ) -> StoredJob | None:
         """Read a job, decide, write: the only way a job changes. Exceptions of `decide` leave nothing behind.
 
+        `decide` sees `recorded_until` too: the newest instant of the job that has a record.
+
         Changes in this order: marks are recorded as ended runs, pending runs are cancelled and running ones asked to
         stop where the change says so, the former definition is kept under its version when the definition changed
         (runs already recorded keep using it), then the job's row and clock. `decide` returning None writes nothing.

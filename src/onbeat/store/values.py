@@ -45,6 +45,7 @@ class StoredJob:
     updated_at: int
     paused_at: int | None = None
     paused_until: int | None = None
+    recorded_until: int = 0  # the newest instant that has a record; filled for the decision of a change only
 
 
 class KeepClock(StrEnum):

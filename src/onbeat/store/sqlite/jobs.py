@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import apsw
 
@@ -59,7 +60,8 @@ class SqliteJobs:
             before = _read_job(connection, job_id)
             if before is None:
                 return None
-            change = decide(before)
+            recorded_until = connection.execute(_QUERIES["recorded_until"], (job_id % self._slots, job_id)).get
+            change = decide(replace(before, recorded_until=recorded_until))
             if change is None:
                 return before
             self._write_change(connection, before, change, now=now)

@@ -26,6 +26,20 @@ SELECT
 FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE j.job_id = :job_id;
 
+-- name: recorded_until
+-- Walks the ends of live_runs' primary key, ended_key and ended_ranges.
+SELECT max(
+    coalesce((SELECT max(scheduled_at) FROM live_runs WHERE slot = :slot AND job_id = :job_id), 0),
+    coalesce((
+        SELECT max(scheduled_at) FROM ended_runs INDEXED BY ended_key WHERE slot = :slot AND job_id = :job_id
+    ), 0),
+    coalesce((
+        SELECT until FROM ended_runs INDEXED BY ended_ranges
+        WHERE slot = :slot AND job_id = :job_id AND count > 1
+        ORDER BY scheduled_at DESC LIMIT 1
+    ), 0)
+);
+
 -- name: get_job_by_key
 -- Walks jobs_key.
 SELECT
