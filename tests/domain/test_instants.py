@@ -135,3 +135,6 @@ def test_edges_of_time_do_not_overflow() -> None:
     assert resolve_local("9999-12-31T23:59:59", timezone="Pacific/Kiritimati", field="at") < LAST_INSTANT
     with pytest.raises(RequestError, match="out of range"):
         resolve_local("9999-12-31T23:59:59", timezone="Pacific/Pago_Pago", field="at")
+    for text in ("0001-01-01T00:00", "1969-12-31T00:00"):
+        with pytest.raises(RequestError, match="out of range"):
+            resolve_local(text, timezone="Pacific/Kiritimati", field="at")

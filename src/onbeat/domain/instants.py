@@ -86,7 +86,7 @@ def resolve_local(text: str, *, timezone: str, field: str) -> int:
     except ValueError as error:
         raise _refusal(text, f"is not a date and time: {error}", field, "check it against the calendar") from None
     local = (wall - _EPOCH) // timedelta(seconds=1)
-    for stretch in stretches_from(timezone, local - 2 * DAY_S):
+    for stretch in stretches_from(timezone, max(local - 2 * DAY_S, -2 * DAY_S)):
         if local < stretch.start + stretch.offset:
             found = stretch.start  # it fell into the gap that ends here
         elif local < stretch.end + stretch.offset:

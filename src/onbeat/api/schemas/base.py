@@ -38,6 +38,7 @@ def _has_no_nul(text: str) -> str:
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_is_shown)]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128)]
+QueueName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128)]
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_is_shown)]
 Text = Annotated[str, AfterValidator(_has_no_nul)]
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from onbeat.api.schemas.base import Body, Key, Name, Tag, Text
+from onbeat.api.schemas.base import Body, Key, Name, QueueName, Tag, Text
+from onbeat.domain import zones
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import parse_instant, parse_moment, resolve_local
@@ -93,7 +94,7 @@ class TargetBody(Body):
     body: Text | None = Field(None, description="Sent as written, byte for byte; without it a JSON envelope is sent")
     payload: Any = Field(None, description="Any JSON; travels in the envelope")
     secret: str = Field(DEFAULT_SECRET, max_length=128, description="Name of the signing secret")
-    queue: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")
+    queue: QueueName | None = None
 
 
 class MisfireBody(Body):
@@ -184,6 +185,8 @@ def read_draft(body: JobBody) -> JobDraft:
 
 def read_schedules(bodies: list[ScheduleBody], timezone: str | None) -> tuple[DraftSchedule, ...]:
     """The rules, as the service takes them. `timezone` is the default zone. Raises DefinitionError."""
+    if timezone is not None:
+        zones.zone(timezone)  # a misspelt one is told also where every schedule has its own
     return tuple(_read_schedule(body, f"schedules[{index}]", timezone) for index, body in enumerate(bodies))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from onbeat.api.schemas.base import Body, Text, View
+from onbeat.api.schemas.base import Body, QueueName, Text, View
 
 RunId = Annotated[str, Field(max_length=64)]
 Token = Annotated[str, Field(max_length=64)]
@@ -17,7 +17,7 @@ class ClaimBody(Body):
     """A worker asks for work."""
 
     worker: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
-    queue: Annotated[str | None, Field(max_length=128)] = None
+    queue: QueueName | None = None
     limit: int = Field(1, ge=1, le=1_000)
     wait_s: float = Field(0.0, ge=0, le=30)
 
