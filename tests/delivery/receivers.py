@@ -198,7 +198,8 @@ async def always(_: Delivery) -> bool:
     return True
 
 
-SMALL = SenderLimits(dial=DialLimits(resolve_s=0.1, connect_s=0.1, tls_s=2.0), timer_step_s=0.005)
+# Long enough that a stall of a busy machine is no timeout; tests of timeouts wait for them.
+SMALL = SenderLimits(dial=DialLimits(resolve_s=1.0, connect_s=1.0, tls_s=5.0), timer_step_s=0.005)
 
 
 @dataclass

@@ -227,7 +227,7 @@ async def test_a_permit_that_never_comes_times_out_before_sending() -> None:
 
     async with Receiver(says(OK)) as receiver, Sending(ask_permit=ask) as sending:
         sending.clock.advance(3.0)
-        outcome = await sending.outcome_of(delivery(f"http://127.0.0.1:{receiver.port}/", timeout_s=0.05))
+        outcome = await sending.outcome_of(delivery(f"http://127.0.0.1:{receiver.port}/", timeout_s=0.5))
     assert outcome.kind is OutcomeKind.TIMEOUT_BEFORE_SEND
     assert receiver.seen == []
 
