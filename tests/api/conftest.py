@@ -30,6 +30,8 @@ def make_context(services: Services) -> ContextMaker:
     def make(*, keyed: bool = False, allowed_hosts: tuple[str, ...] = ()) -> ApiContext:
         return ApiContext(
             jobs=services.jobs,
+            calendars=services.calendars,
+            almanac=services.almanac,
             runs=services.runs,
             leasing_for=services.leasing_for,
             keys=services.keys if keyed else None,

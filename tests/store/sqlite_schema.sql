@@ -1,3 +1,7 @@
+CREATE INDEX calendar_uses_by_job ON calendar_uses (job_id);
+
+CREATE INDEX calendars_to_replan ON calendars (namespace, name) WHERE replan_after IS NOT NULL;
+
 CREATE INDEX clocks_due ON clocks (next_fire_at, slot, job_id);
 
 CREATE INDEX ended_by_time ON ended_runs (scheduled_at, job_id);
@@ -56,6 +60,24 @@ CREATE TABLE attempts (
     token BLOB,
     response BLOB,
     PRIMARY KEY (slot, job_id, scheduled_at, attempt)
+) STRICT;
+
+CREATE TABLE calendar_uses (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name, job_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE calendars (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    rules TEXT NOT NULL,
+    replan_after INTEGER CHECK (replan_after >= -1),
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL CHECK (updated_at >= created_at),
+    PRIMARY KEY (namespace, name)
 ) STRICT;
 
 CREATE TABLE clocks (

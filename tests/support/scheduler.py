@@ -14,7 +14,9 @@ from onbeat.clock import ManualClock
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.model import Definition, EverySchedule, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.services.almanac import Almanac
 from onbeat.services.assignment import Assignment
+from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.handoff import Handoff
@@ -50,11 +52,16 @@ class Scheduler:
         self.running = RunningHere()
         self.jitter = random.Random(1)
         self.secrets = SigningSecrets(store=store, clock=clock, box=SecretBox(bytes(32)))
+        self.almanac = Almanac(store=store)
+        self.calendars = Calendars(
+            store=store, clock=clock, almanac=self.almanac, replan_wake=Wake(), dispatch_wake=Wake()
+        )
         self.dispatch = Dispatch(
             store=store,
             clock=clock,
             handoff=self.handoff,
             definitions=self.definitions,
+            almanac=self.almanac,
             running=self.running,
             recovery=Recovery(per_s=RECOVERY_PER_S),
             lease_s=LEASE_S,
@@ -65,6 +72,7 @@ class Scheduler:
             dispatch=self.dispatch,
             dispatch_wake=Wake(),
             secrets=self.secrets,
+            almanac=self.almanac,
             egress=EgressRules.for_development(),
         )
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from onbeat.clock import Clock
+from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.calendars import Calendars
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
@@ -23,6 +25,8 @@ class ApiContext:
     """The services, and what health tells."""
 
     jobs: Jobs
+    calendars: Calendars
+    almanac: Almanac
     runs: Runs
     leasing_for: Callable[[str], Leasing]
     keys: ApiKeys | None  # None: `onbeat dev`, which binds loopback and needs no keys

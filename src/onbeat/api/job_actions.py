@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -15,6 +15,7 @@ from onbeat.api.schemas.base import moment
 from onbeat.api.schemas.job_actions import NextView, NothingBody, PauseBody, PausedView, TriggerBody
 from onbeat.api.schemas.job_views import JobView, view_job
 from onbeat.api.schemas.jobs import write_payload
+from onbeat.api.schemas.kept_out import view_kept_out
 from onbeat.api.schemas.runs import RunView, view_run
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.webhook import check_text
@@ -77,11 +78,18 @@ async def trigger_job(
 
 @router.get("/next", response_model=NextView, responses=problems(404, 422), summary="Planned instants to come")
 async def next_fires(
-    request: Request, job_id: str, principal: JobsReader, count: Annotated[int, Query(ge=1, le=1_000)] = 5
+    request: Request,
+    job_id: str,
+    principal: JobsReader,
+    count: Annotated[int, Query(ge=1, le=1_000)] = 5,
+    explain: Annotated[bool, Query(description="Tell what calendars removed or moved, too")] = False,
 ) -> Response:
     """Computed by the function that the dispatcher uses."""
     context = context_of(request)
     job = await own_job(context, principal, job_id)
     # A job without a clock plans nothing, also where its stored schedules could not be computed.
     fires = [] if job.next_fire_at is None else await context.jobs.next_fires(job, count=count)
-    return json_answer({"job_id": format_job_id(job.job_id), "fires": [moment(instant) for instant in fires]})
+    answer: dict[str, Any] = {"job_id": format_job_id(job.job_id), "fires": [moment(instant) for instant in fires]}
+    if explain:
+        answer["kept_out"] = view_kept_out(await context.jobs.kept_out(job, fires=fires))
+    return json_answer(answer)

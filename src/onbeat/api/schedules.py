@@ -13,6 +13,7 @@ from onbeat.api.context import context_of
 from onbeat.api.route import EdgeRoute
 from onbeat.api.schemas.base import Body, View, moment
 from onbeat.api.schemas.jobs import ScheduleBody, read_schedules
+from onbeat.api.schemas.kept_out import KeptOutView, view_kept_out
 from onbeat.domain.ids import parse_job_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.preview import preview
@@ -68,20 +69,25 @@ class PreviewView(View):
     timezones: list[str]
     explain: list[WordsView]
     notes: list[str]
+    kept_out: list[KeptOutView] = Field(description="What calendars removed or moved on the way to the last instant")
     tzdata_version: str
 
 
 @router.post(
     "/schedules:preview", response_model=PreviewView, responses=problems(404, 422), summary="Preview schedules"
 )
-async def preview_schedules(request: Request, body: PreviewBody, _principal: JobsReader) -> Response:
-    now = context_of(request).clock.now()
+async def preview_schedules(request: Request, body: PreviewBody, principal: JobsReader) -> Response:
+    context = context_of(request)
+    now = context.clock.now()
+    calendars = context.almanac.calendars(principal.namespace)
     after = now if body.after is None else parse_instant(body.after, field="after")
     schedules = settle_anchors(read_schedules(body.schedules, body.timezone), now=now)
     job_id = None if body.job is None else parse_job_id(body.job)
-    check_schedules(schedules, job_id=job_id, now=after)
+    check_schedules(schedules, job_id=job_id, now=after, calendars=calendars)
     # On a thread: the next thousand instants of sixteen schedules take long enough to hold up the dispatcher here.
-    found = await asyncio.to_thread(preview, schedules, job_id=job_id, after=after, count=body.count)
+    found = await asyncio.to_thread(
+        preview, schedules, job_id=job_id, after=after, count=body.count, calendars=calendars
+    )
     return json_answer(
         {
             "fires": [moment(instant.at) for instant in found.instants],
@@ -103,6 +109,7 @@ async def preview_schedules(request: Request, body: PreviewBody, _principal: Job
                 {"text": words.text, "timezone": words.timezone, "notes": words.notes} for words in found.schedules
             ],
             "notes": found.notes,
+            "kept_out": view_kept_out(found.kept_out),
             "tzdata_version": found.tzdata_version,
         }
     )

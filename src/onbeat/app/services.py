@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 from onbeat.clock import DatabaseClock
 from onbeat.config import Settings
 from onbeat.domain.egress import EgressRules
+from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.handoff import Handoff
@@ -43,6 +45,9 @@ class Services:
     dispatch_wake: Wake
     running: RunningHere
     definitions: DefinitionCache
+    almanac: Almanac
+    calendars: Calendars
+    replan_wake: Wake
     jobs: Jobs
     runs: Runs
     reap: Reap
@@ -74,7 +79,9 @@ async def open_services(settings: Settings, *, egress: EgressRules | None = None
     store = await open_store(settings.data)
     try:
         clock = await DatabaseClock.start(store.read_clock)
-        yield _build_services(settings, store, clock, egress or egress_rules(settings))
+        almanac = Almanac(store=store)
+        await almanac.load(now=clock.now())
+        yield _build_services(settings, store, clock, almanac, egress or egress_rules(settings))
     finally:
         await store.close()
 
@@ -96,9 +103,12 @@ def egress_rules(settings: Settings) -> EgressRules:
     )
 
 
-def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egress: EgressRules) -> Services:
+def _build_services(
+    settings: Settings, store: Store, clock: DatabaseClock, almanac: Almanac, egress: EgressRules
+) -> Services:
     box = SecretBox(_master_key(settings))
     handoff, definitions, running, dispatch_wake = Handoff(), DefinitionCache(), RunningHere(), Wake()
+    replan_wake = Wake()
     jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
     secrets = SigningSecrets(store=store, clock=clock, box=box)
     dispatch = Dispatch(
@@ -106,6 +116,7 @@ def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egre
         clock=clock,
         handoff=handoff,
         definitions=definitions,
+        almanac=almanac,
         running=running,
         recovery=Recovery(per_s=settings.recovery_per_s),
         lease_s=settings.lease_s,
@@ -118,12 +129,18 @@ def _build_services(settings: Settings, store: Store, clock: DatabaseClock, egre
         dispatch_wake=dispatch_wake,
         running=running,
         definitions=definitions,
+        almanac=almanac,
+        calendars=Calendars(
+            store=store, clock=clock, almanac=almanac, replan_wake=replan_wake, dispatch_wake=dispatch_wake
+        ),
+        replan_wake=replan_wake,
         jobs=Jobs(
             store=store,
             clock=clock,
             dispatch=dispatch,
             dispatch_wake=dispatch_wake,
             secrets=secrets,
+            almanac=almanac,
             egress=egress,
         ),
         runs=Runs(store=store, clock=clock, handoff=handoff, running=running),

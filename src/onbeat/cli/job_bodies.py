@@ -21,10 +21,11 @@ def schedules(
     every: Sequence[str] | None,
     at: Sequence[str] | None,
     bounds: Json | None = None,
+    calendars: Json | None = None,
     dst: Json | None = None,
 ) -> list[Json]:
-    """The schedules of a job. `bounds` are for each of them, `dst` for those of cron."""
-    shared, for_cron = _given(bounds), _given(dst)
+    """The schedules of a job. `bounds` and `calendars` are for each of them, `dst` for those of cron."""
+    shared, for_cron = _given({**(bounds or {}), **(calendars or {})}), _given(dst)
     written: list[Json] = [
         *({"cron": expression, **for_cron, **shared} for expression in cron or ()),
         *({"every": length, **shared} for length in every or ()),
@@ -41,6 +42,12 @@ def schedules(
 
 def _given(options: Json | None) -> Json:
     return {name: value for name, value in (options or {}).items() if value is not None}
+
+
+def calendars(*, exclude: Sequence[str] | None, only: Sequence[str] | None, roll: str | None) -> Json:
+    """What a schedule says of calendars."""
+    fields = {"exclude": list(exclude or ()), "only": list(only or ()), "roll": roll}
+    return {name: value for name, value in fields.items() if value}
 
 
 def target(

@@ -39,6 +39,16 @@ DstOverlapOption = Annotated[
     Literal["first", "second", "both"] | None,
     typer.Option("--dst-overlap", help="Which of two equal local times of --cron fires."),
 ]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="CALENDAR", help="Not on its days; may be repeated.")
+]
+OnlyOption = Annotated[
+    list[str] | None, typer.Option("--only", metavar="CALENDAR", help="Only on its days; may be repeated.")
+]
+RollOption = Annotated[
+    Literal["skip", "next_business_day", "previous_business_day"] | None,
+    typer.Option("--roll", help="What becomes of an instant that calendars keep out. Default: skip."),
+]
 UrlOption = Annotated[str | None, typer.Option("--url", help="The webhook to call.")]
 MethodOption = Annotated[str | None, typer.Option("--method", help="HTTP method. Default: POST.")]
 HeaderOption = Annotated[
@@ -94,6 +104,9 @@ def create_job(
     end_at: EndAtOption = None,
     dst_gap: DstGapOption = None,
     dst_overlap: DstOverlapOption = None,
+    exclude: ExcludeOption = None,
+    only: OnlyOption = None,
+    roll: RollOption = None,
     url: UrlOption = None,
     method: MethodOption = None,
     header: HeaderOption = None,
@@ -126,6 +139,7 @@ def create_job(
             at=at,
             bounds={"start_at": start_at, "end_at": end_at},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
+            calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
         ),
         timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
@@ -153,6 +167,9 @@ def update_job(
     end_at: EndAtOption = None,
     dst_gap: DstGapOption = None,
     dst_overlap: DstOverlapOption = None,
+    exclude: ExcludeOption = None,
+    only: OnlyOption = None,
+    roll: RollOption = None,
     url: UrlOption = None,
     method: MethodOption = None,
     header: HeaderOption = None,
@@ -179,6 +196,7 @@ def update_job(
             at=at,
             bounds={"start_at": start_at, "end_at": end_at},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
+            calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
         ),
         timezone=tz,
         target=job_bodies.target(url=url, method=method, headers=header, body=body, payload=payload, queue=queue),
@@ -256,12 +274,15 @@ def trigger_job(
 def next_of_job(
     job: JobArgument,
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="How many.")] = 5,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell what calendars removed or moved on the way, too.")
+    ] = False,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
     """The planned instants to come."""
     with connect(server) as api:
-        answer = api.next_fires(job, count=count)
+        answer = api.next_fires(job, count=count, explain=explain)
         if as_json:
             print_json(answer)
             return
@@ -269,6 +290,10 @@ def next_of_job(
     print_table(
         ("local", "UTC"), [(in_zone(fire, zone), fire) for fire in answer["fires"]], empty="Nothing is planned."
     )
+    if explain and answer["kept_out"]:
+        from onbeat.cli.calendars import print_kept_out
+
+        print_kept_out(answer["kept_out"], zone)
 
 
 def _show(job: dict[str, Any], as_json: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from onbeat.cli import db, dev, doctor, jobs, keys, next_fires, runs, secrets, serve, version, worker
+from onbeat.cli import calendars, db, dev, doctor, jobs, keys, next_fires, runs, secrets, serve, version, worker
 from onbeat.cli.exits import Exit, exit_code, report
 from onbeat.domain.errors import OnbeatError
 
@@ -26,6 +26,7 @@ app.command("worker")(worker.worker)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(runs.app, name="runs")
 app.command("next")(next_fires.next_fires)
+app.add_typer(calendars.app, name="calendars")
 app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(db.app, name="db")

@@ -102,9 +102,10 @@ class Api:
         """The run that was recorded."""
         return self._call("POST", f"{self._by_id(job)}/trigger", body=body)
 
-    def next_fires(self, job: str, *, count: int) -> Json:
-        """Planned instants to come."""
-        return self._call("GET", f"{self._by_id(job)}/next", query={"count": count})
+    def next_fires(self, job: str, *, count: int, explain: bool = False) -> Json:
+        """Planned instants to come; with `explain`, what calendars removed or moved, too."""
+        query = {"count": count, "explain": "true" if explain else None}
+        return self._call("GET", f"{self._by_id(job)}/next", query=query)
 
     # ---------------------------------------------------------------- runs
 
@@ -127,6 +128,28 @@ class Api:
     def retry_run(self, run_id: str) -> Json:
         """Bring an ended run back under its own id."""
         return self._call("POST", f"{_run_path(run_id)}/retry", body={})
+
+    # ---------------------------------------------------------------- calendars
+
+    def put_calendar(self, name: str, rules: Json) -> Json:
+        """Create the calendar, or give it these rules."""
+        return self._call("PUT", _calendar_path(name), body=rules)
+
+    def find_calendars(self) -> Json:
+        """Every calendar, in a few words."""
+        return self._call("GET", "/v1/calendars")
+
+    def get_calendar(self, name: str) -> Json:
+        """One calendar, with its rules."""
+        return self._call("GET", _calendar_path(name))
+
+    def import_calendar(self, name: str, body: Json) -> Json:
+        """Days of an iCalendar text in place of the calendar's dates."""
+        return self._call("POST", f"{_calendar_path(name)}/import", body=body)
+
+    def delete_calendar(self, name: str) -> None:
+        """Refused while jobs use it."""
+        self._call("DELETE", _calendar_path(name))
 
     # ---------------------------------------------------------------- keys, secrets, health
 
@@ -190,6 +213,12 @@ def _job_path(job: str) -> str:
     if not _KEY.fullmatch(job):
         raise IdInvalid(f"{job[:60]!r} is neither a job's id nor a key", remedy="see `onbeat jobs list`")
     return f"/v1/jobs/by-key/{job}"
+
+
+def _calendar_path(name: str) -> str:
+    if not _KEY.fullmatch(name):
+        raise IdInvalid(f"{name[:60]!r} is no name of a calendar", remedy="see `onbeat calendars list`")
+    return f"/v1/calendars/{name}"
 
 
 def _run_path(run_id: str) -> str:

@@ -60,6 +60,18 @@ class RunNotFound(OnbeatError):
     code = "run_not_found"
 
 
+class CalendarNotFound(OnbeatError):
+    """There is no such calendar."""
+
+    code = "calendar_not_found"
+
+
+class CalendarInUse(OnbeatError):
+    """Jobs use the calendar."""
+
+    code = "calendar_in_use"
+
+
 class KeyTaken(OnbeatError):
     """Another job in this namespace already has that key."""
 

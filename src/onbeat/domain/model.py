@@ -21,13 +21,25 @@ DstGap = Literal["shift", "skip"]
 DstOverlap = Literal["first", "second", "both"]
 
 
+class CalendarUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which calendars stand between a schedule and its fires, and what becomes of an instant that they keep out."""
+
+    exclude: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # a day in any of them will do
+    roll: Literal["skip", "next_business_day", "previous_business_day"] = "skip"
+
+
 class Bounds(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", forbid_unknown_fields=True
 ):
-    """From when and until when a schedule of any kind plans instants, both inclusive. None: without end."""
+    """From when and until when a schedule of any kind plans instants, both inclusive, and behind which calendars.
+
+    None: without end, and on every day.
+    """
 
     start_at: int | None = None
     end_at: int | None = None
+    calendars: CalendarUse | None = None
 
 
 class CronSchedule(Bounds, frozen=True, tag="cron"):

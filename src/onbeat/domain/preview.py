@@ -5,12 +5,14 @@ Instants in every zone concerned, the schedules in words, and what the next chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onbeat.domain.bounds import Plan
+from onbeat.domain.calendar import Calendar
 from onbeat.domain.duration import format_duration
 from onbeat.domain.instants import format_instant
+from onbeat.domain.kept_out import MOST_TOLD, KeptOut, kept_out
 from onbeat.domain.model import SECOND_US, CronSchedule, Schedule
 from onbeat.domain.offsets import (
     Stretch,
@@ -21,7 +23,7 @@ from onbeat.domain.offsets import (
     stretch_at,
 )
 from onbeat.domain.removed import CHANGES_WITHIN_S, RemovedInstant, removed_instants
-from onbeat.domain.timetable import compile_timetable, walk_of
+from onbeat.domain.timetable import NO_CALENDARS, Timetable, compile_timetable, walk_of
 from onbeat.domain.walk import CronWalk
 from onbeat.domain.words import ScheduleWords, describe_schedule
 from onbeat.domain.zones import TZDATA_VERSION
@@ -45,15 +47,23 @@ class Preview:
     instants: tuple[PreviewedInstant, ...]  # fewer than asked for: nothing is left after them
     removed: tuple[RemovedInstant, ...]  # what a rule took away or moved in the same time
     notes: tuple[str, ...]  # the next changes of the clock and what they do
+    kept_out: tuple[KeptOut, ...]  # what calendars removed or moved on the way to the last instant
     tzdata_version: str = TZDATA_VERSION
 
 
-def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, count: int) -> Preview:
+def preview(
+    schedules: tuple[Schedule, ...],
+    *,
+    job_id: int | None,
+    after: int,
+    count: int,
+    calendars: Mapping[str, Calendar] = NO_CALENDARS,
+) -> Preview:
     """The next `count` instants after `after` (µs UTC), and the words. `job_id` None: a job without an id yet.
 
     Raises DefinitionError like `compile_timetable`.
     """
-    timetable = compile_timetable(schedules, job_id=job_id)
+    timetable = compile_timetable(schedules, job_id=job_id, calendars=calendars)
     bounded = [(walk, plan) for plan in timetable.plans if (walk := walk_of(plan)) is not None]
     walks = [walk for walk, _plan in bounded]
     timezones = tuple(dict.fromkeys(walk.timezone for walk in walks)) or ("UTC",)
@@ -90,7 +100,21 @@ def preview(schedules: tuple[Schedule, ...], *, job_id: int | None, after: int, 
                 for note in _change_notes(walk, max(after // SECOND_US, 0), written=schedule.expression)
             )
         ),
+        kept_out=kept_out_of(
+            timetable, after=after, until=instants[-1].at if len(instants) == count else _horizon(after, instants)
+        ),
     )
+
+
+def kept_out_of(timetable: Timetable, *, after: int, until: int) -> tuple[KeptOut, ...]:
+    """What the calendars of all schedules keep out in `(after, until]`, by time; of each, at most MOST_TOLD entries."""
+    found = [told for plan in timetable.plans for told in kept_out(plan, after=after, until=until)]
+    return tuple(sorted(found, key=lambda told: told.at)[:MOST_TOLD])
+
+
+def _horizon(after: int, instants: list[PreviewedInstant]) -> int:
+    """How far to look for what is kept out, where no instant is left."""
+    return (instants[-1].at if instants else after) + CHANGES_WITHIN_S * SECOND_US
 
 
 def _local_text(timezone: str, second: int) -> str:

@@ -89,7 +89,8 @@ def _by_changes(
     schedule: Schedule, index: int, *, job_id: int | None, after: int, until: int | None
 ) -> Iterator[RemovedInstant]:
     """What changes of the clock take away or move."""
-    plan = compile_timetable((schedule,), job_id=job_id).plans[0]
+    # Without its calendars, which tell for themselves what they keep out.
+    plan = compile_timetable((msgspec.structs.replace(schedule, calendars=None),), job_id=job_id).plans[0]
     walk = walk_of(plan)
     if walk is None or not isinstance(schedule, CronSchedule):
         return

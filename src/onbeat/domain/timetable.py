@@ -7,16 +7,27 @@ Moments at this module's surface are µs UTC; ranges are `(after, until]`. Every
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from onbeat.domain.bounds import BoundedPlan, Plan, cut
+from onbeat.domain.calendar import Calendar
+from onbeat.domain.calendar_plan import FilteredPlan, Gate, RolledPlan, ZonedCalendar
 from onbeat.domain.cron import depends_on_job, parse_cron
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.grid import IntervalGrid, OneShot
 from onbeat.domain.instants import next_whole_second
-from onbeat.domain.model import MAX_SCHEDULES, SECOND_US, AtSchedule, CronSchedule, EverySchedule, Schedule
+from onbeat.domain.model import (
+    MAX_SCHEDULES,
+    SECOND_US,
+    AtSchedule,
+    CalendarUse,
+    CronSchedule,
+    EverySchedule,
+    Schedule,
+)
 from onbeat.domain.offsets import DAY_S, LAST_SECOND
 from onbeat.domain.walk import CronWalk
 from onbeat.domain.zones import zone
@@ -26,6 +37,9 @@ MAX_EVERY_S: Final = 10 * 366 * DAY_S
 """Ten years. A longer interval is a slip of the pen."""
 
 _KEPT_BITMAPS = 512  # of 11 kB each, while one call counts
+
+
+NO_CALENDARS: Final[Mapping[str, Calendar]] = MappingProxyType({})
 
 
 class Timetable:
@@ -102,11 +116,14 @@ class Timetable:
         return newest[0] if newest else None
 
 
-def compile_timetable(schedules: tuple[Schedule, ...], *, job_id: int | None) -> Timetable:
+def compile_timetable(
+    schedules: tuple[Schedule, ...], *, job_id: int | None, calendars: Mapping[str, Calendar] = NO_CALENDARS
+) -> Timetable:
     """The timetable of a job. `job_id` resolves H in cron expressions; None stands for a job without an id yet.
 
-    Cached, and shared by all jobs with equal schedules unless one holds an H. Raises DefinitionError as
-    `check_schedules` does, so that a stored definition which an older version accepted parks its own job only.
+    `calendars` are those of the job's namespace, by name. Cached by the ones that the schedules name, and shared by
+    all jobs with equal schedules unless one holds an H. Raises DefinitionError as `check_schedules` does, so that a
+    stored definition which an older version accepted, or whose calendar is gone, parks its own job only.
     """
     spreads = any(
         isinstance(schedule, CronSchedule)
@@ -114,25 +131,38 @@ def compile_timetable(schedules: tuple[Schedule, ...], *, job_id: int | None) ->
         and depends_on_job(schedule.expression)
         for schedule in schedules
     )
-    return _compile(schedules, job_id if spreads else None)
+    used = tuple([calendars[name] for name in calendar_names(schedules) if name in calendars])
+    return _compile(schedules, job_id if spreads else None, used)
+
+
+def calendar_names(schedules: Sequence[Schedule]) -> tuple[str, ...]:
+    """The calendars that schedules name, each once."""
+    uses = [schedule.calendars for schedule in schedules if schedule.calendars is not None]
+    return tuple(dict.fromkeys([name for use in uses for name in (*use.exclude, *use.only)])) if uses else ()
 
 
 def walk_of(plan: Plan) -> CronWalk | None:
     """The walk behind the plan of a cron schedule, whatever bounds it has. None: another kind."""
-    inner = plan.plan if isinstance(plan, BoundedPlan) else plan
-    return inner if isinstance(inner, CronWalk) else None
+    while isinstance(plan, BoundedPlan | FilteredPlan | RolledPlan):
+        plan = plan.plan
+    return plan if isinstance(plan, CronWalk) else None
 
 
 def check_schedules(
-    schedules: tuple[Schedule, ...], *, job_id: int | None, now: int, former: tuple[Schedule, ...] = ()
+    schedules: tuple[Schedule, ...],
+    *,
+    job_id: int | None,
+    now: int,
+    calendars: Mapping[str, Calendar] = NO_CALENDARS,
+    former: tuple[Schedule, ...] = (),
 ) -> None:
     """Refuse schedules that cannot be honoured. Raises DefinitionError naming the field.
 
     Codes: `cron_invalid`, `timezone_unknown`, `interval_invalid`, `schedule_invalid` (their number, a duplicate, a
-    moment out of range) and `never_fires`. Whether an `at` in the past is welcome is the caller's to decide. One of
-    `former`, the schedules that stood there before, may have come to its end.
+    moment out of range), `calendar_unknown` and `never_fires`. Whether an `at` in the past is welcome is the caller's
+    to decide. One of `former`, the schedules that stood there before, may have come to its end.
     """
-    timetable = compile_timetable(schedules, job_id=job_id)
+    timetable = compile_timetable(schedules, job_id=job_id, calendars=calendars)
     for index, schedule in enumerate(schedules):
         if schedule in schedules[:index]:
             raise DefinitionError(
@@ -148,7 +178,9 @@ def check_schedules(
 
 
 def _never_fires(schedule: Schedule, *, field: str) -> DefinitionError:
-    if schedule.start_at is None and schedule.end_at is None:
+    if schedule.calendars is not None:
+        detail, remedy = "its calendars and bounds leave no instant of the schedule", "give it other days"
+    elif schedule.start_at is None and schedule.end_at is None:
         detail, remedy = "the schedule has no instant left before the end of year 9999", "give an earlier anchor"
     else:
         detail, remedy = "no instant of the schedule lies ahead, from start_at to end_at", "give a later end_at"
@@ -157,7 +189,7 @@ def _never_fires(schedule: Schedule, *, field: str) -> DefinitionError:
 
 # Some kB each. Jobs of a crowd mostly share a few schedules; those with an H or an own anchor do not.
 @lru_cache(maxsize=8192)
-def _compile(schedules: tuple[Schedule, ...], job_id: int | None) -> Timetable:
+def _compile(schedules: tuple[Schedule, ...], job_id: int | None, calendars: tuple[Calendar, ...]) -> Timetable:
     if not 1 <= len(schedules) <= MAX_SCHEDULES:
         raise DefinitionError(
             "schedule_invalid",
@@ -165,29 +197,57 @@ def _compile(schedules: tuple[Schedule, ...], job_id: int | None) -> Timetable:
             field="schedules",
             remedy="give one" if not schedules else "spread them over several jobs",
         )
-    return Timetable([_plan(schedule, index=index, job_id=job_id) for index, schedule in enumerate(schedules)])
+    by_name = {calendar.name: calendar for calendar in calendars}
+    return Timetable([_plan(schedule, by_name, index=index, job_id=job_id) for index, schedule in enumerate(schedules)])
 
 
-def _plan(schedule: Schedule, *, index: int, job_id: int | None) -> Plan:
+def _plan(schedule: Schedule, calendars: Mapping[str, Calendar], *, index: int, job_id: int | None) -> Plan:
     try:
-        match schedule:
-            case CronSchedule():
-                zone(schedule.timezone)
-                walk = CronWalk(
-                    parse_cron(schedule.expression, job_id=job_id),
-                    timezone=schedule.timezone,
-                    gap=schedule.dst_gap,
-                    overlap=schedule.dst_overlap,
-                )
-                return _bounded(walk, schedule)
-            case EverySchedule():
-                return _interval(schedule)
-            case AtSchedule():
-                return _bounded(OneShot(at=_planned_second(schedule.at, field="at")), schedule)
+        plan = _bounded(_rule(schedule, job_id=job_id), schedule)
+        if schedule.calendars is None:
+            return plan
+        # Bounded once more: an instant must not be moved out of the bounds either.
+        return _bounded(_behind_calendars(plan, schedule, schedule.calendars, calendars), schedule)
     except DefinitionError as error:
         raise DefinitionError(
             error.reason_code, error.detail, field=f"schedules[{index}].{error.field}", remedy=error.remedy
         ) from None
+
+
+def _rule(schedule: Schedule, *, job_id: int | None) -> Plan:
+    match schedule:
+        case CronSchedule():
+            zone(schedule.timezone)
+            return CronWalk(
+                parse_cron(schedule.expression, job_id=job_id),
+                timezone=schedule.timezone,
+                gap=schedule.dst_gap,
+                overlap=schedule.dst_overlap,
+            )
+        case EverySchedule():
+            return _interval(schedule)
+        case AtSchedule():
+            return OneShot(at=_planned_second(schedule.at, field="at"))
+
+
+def _behind_calendars(plan: Plan, schedule: Schedule, use: CalendarUse, calendars: Mapping[str, Calendar]) -> Plan:
+    timezone = schedule.timezone if isinstance(schedule, CronSchedule) else "UTC"
+
+    def zoned(field: str, names: tuple[str, ...]) -> list[ZonedCalendar]:
+        for name in names:
+            if name not in calendars:
+                raise DefinitionError(
+                    "calendar_unknown",
+                    f"there is no calendar named {name[:60]!r} that could be read",
+                    field=field,
+                    remedy="create it with PUT /v1/calendars/{name}, or leave it out",
+                )
+        return [ZonedCalendar(calendars[name], calendars[name].rules.timezone or timezone) for name in names]
+
+    gate = Gate(exclude=zoned("exclude", use.exclude), only=zoned("only", use.only))
+    if use.roll == "skip":
+        return FilteredPlan(plan, gate)
+    return RolledPlan(plan, gate, timezone=timezone, forward=use.roll == "next_business_day")
 
 
 def _interval(schedule: EverySchedule) -> IntervalGrid:
@@ -204,8 +264,8 @@ def _interval(schedule: EverySchedule) -> IntervalGrid:
 
 
 def _bounded(plan: Plan, schedule: Schedule) -> Plan:
-    if schedule.start_at is None and schedule.end_at is None:
-        return plan
+    if (schedule.start_at is None and schedule.end_at is None) or isinstance(plan, IntervalGrid):
+        return plan  # an interval cuts itself
     first, last = _bounds(schedule)
     return BoundedPlan(plan, first=first, last=last)
 

@@ -1,12 +1,14 @@
-"""The slow loops: take back expired leases, delete old history, keep this node's heartbeat."""
+"""The slow loops: take back expired leases, delete old history, plan clocks again, keep this node's heartbeat."""
 
 from __future__ import annotations
 
 from onbeat.clock import Clock
 from onbeat.loops.loop import Loop
+from onbeat.services.calendars import Calendars
 from onbeat.services.reap import BATCH as REAP_BATCH
 from onbeat.services.reap import Reap
 from onbeat.services.retain import Retain
+from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
 from onbeat.store.values import NodeInfo
 
@@ -16,6 +18,10 @@ REAP_EVERY_S = 1.0
 PRUNE_EVERY_S = 60.0
 PRUNE_PAUSE_S = 0.2
 """Between two batches of a long clean-up, so that claims and fires come first."""
+
+REPLAN_EVERY_S = 60.0
+"""A change wakes the replanner. Looking by itself serves what a crash has left behind."""
+REPLAN_PAUSE_S = 0.05
 
 BEAT_EVERY_S = 5.0
 
@@ -36,6 +42,15 @@ def retention_loop(retain: Retain) -> Loop:
         return PRUNE_PAUSE_S if await retain.prune() else PRUNE_EVERY_S
 
     return Loop("retention", step)
+
+
+def replanner_loop(calendars: Calendars, *, wake: Wake) -> Loop:
+    """Sets the clocks of jobs whose calendar changed, batch after batch."""
+
+    async def step() -> float:
+        return REPLAN_PAUSE_S if await calendars.replan() else REPLAN_EVERY_S
+
+    return Loop("replanner", step, wake=wake)
 
 
 def heartbeat_loop(store: Store, *, clock: Clock, name: str, kind: str, detail: str) -> Loop:

@@ -16,7 +16,8 @@ from onbeat.domain.misfire import MisfirePlan, plan_misfires
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
-from onbeat.domain.timetable import compile_timetable
+from onbeat.domain.timetable import calendar_names
+from onbeat.services.almanac import Almanac
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, Reservation
 from onbeat.services.recovery import Recovery
@@ -55,6 +56,7 @@ class Dispatch:
         clock: Clock,
         handoff: Handoff,
         definitions: DefinitionCache,
+        almanac: Almanac,
         running: RunningHere,
         recovery: Recovery,
         lease_s: float,
@@ -63,6 +65,7 @@ class Dispatch:
         self._clock = clock
         self._handoff = handoff
         self._definitions = definitions
+        self._almanac = almanac
         self._running = running
         self._recovery = recovery
         self._lease_us = round(lease_s * SECOND_US)
@@ -105,10 +108,15 @@ class Dispatch:
 
     def _plan(self, due: DueJob, *, now: int, reservation: Reservation) -> FirePlan:
         definition = self._definitions.get(due.job.job_id, due.job.version, due.job.definition)
-        timetable = compile_timetable(definition.schedules, job_id=due.job.job_id)
+        timetable = self._almanac.timetable(due.job.namespace, definition.schedules, job_id=due.job.job_id)
+        due_at: int | None = due.due_at
+        if calendar_names(definition.schedules):  # one of them may have changed since the clock was set
+            due_at = timetable.next_after(due.due_at - 1)
+        if due_at is None or due_at > now:
+            return FirePlan(next_fire_at=due_at, state=JobState.COMPLETED if due_at is None else None)
         misfires = plan_misfires(
             timetable,
-            due_at=due.due_at,
+            due_at=due_at,
             now=now,
             grace_us=definition.grace_s * SECOND_US,
             policy=definition.misfire,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
+from onbeat.domain.calendar import Calendar
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import next_whole_second
@@ -14,6 +16,7 @@ from onbeat.domain.model import (
     MAX_RUNNING,
     SECOND_US,
     AtSchedule,
+    CalendarUse,
     CronSchedule,
     Definition,
     EverySchedule,
@@ -32,6 +35,7 @@ class EveryDraft:
     anchor_at: int | None
     start_at: int | None = None
     end_at: int | None = None
+    calendars: CalendarUse | None = None
 
 
 DraftSchedule = CronSchedule | EveryDraft | AtSchedule
@@ -58,7 +62,13 @@ class SavedRules:
 
 
 def check_draft(
-    draft: JobDraft, *, job_id: int, now: int, egress: EgressRules, existing: Definition | None = None
+    draft: JobDraft,
+    *,
+    job_id: int,
+    now: int,
+    egress: EgressRules,
+    calendars: Mapping[str, Calendar],
+    existing: Definition | None = None,
 ) -> SavedRules:
     """The definition to store and the first instant of its clock. Raises DefinitionError naming the field.
 
@@ -71,7 +81,7 @@ def check_draft(
     _check_whole(draft.schedules)
     anchored = settle_anchors(draft.schedules, now=now, former=former)
     definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
-    check_schedules(definition.schedules, job_id=job_id, now=now, former=former)
+    check_schedules(definition.schedules, job_id=job_id, now=now, calendars=calendars, former=former)
     if not 1 <= definition.max_running <= MAX_RUNNING:
         raise DefinitionError(
             "field_invalid",
@@ -83,9 +93,12 @@ def check_draft(
         check_webhook(definition.target, egress)
     else:
         check_text(definition.target.payload, field="target.payload")
-    first_at = compile_timetable(definition.schedules, job_id=job_id).next_after(now)
+    timetable = compile_timetable(definition.schedules, job_id=job_id, calendars=calendars)
+    first_at = timetable.next_after(now)
     for schedule in definition.schedules:
-        if isinstance(schedule, AtSchedule) and schedule not in former and schedule.at <= now:
+        if not isinstance(schedule, AtSchedule) or schedule in former or schedule.at > now:
+            continue
+        if timetable.count(schedule.at - 1, schedule.at):  # no calendar has moved it
             first_at = schedule.at if first_at is None else min(first_at, schedule.at)
     if first_at is None and not any(
         isinstance(schedule, AtSchedule) or schedule in former for schedule in definition.schedules
@@ -99,9 +112,9 @@ def check_draft(
 def _check_whole(schedules: tuple[DraftSchedule, ...]) -> None:
     for index, schedule in enumerate(schedules):
         match schedule:
-            case AtSchedule(at) if at % SECOND_US:
+            case AtSchedule(at=at) if at % SECOND_US:
                 field = f"schedules[{index}].at"
-            case EveryDraft(_, anchor_at) if anchor_at is not None and anchor_at % SECOND_US:
+            case EveryDraft(anchor_at=anchor_at) if anchor_at is not None and anchor_at % SECOND_US:
                 field = f"schedules[{index}].anchor"
             case _:
                 continue
@@ -130,7 +143,11 @@ def _anchor(schedule: DraftSchedule, former: tuple[Schedule, ...], now: int) -> 
         else:
             anchor_at = now - now % SECOND_US
     return EverySchedule(
-        every_s=schedule.every_s, anchor_at=anchor_at, start_at=schedule.start_at, end_at=schedule.end_at
+        every_s=schedule.every_s,
+        anchor_at=anchor_at,
+        start_at=schedule.start_at,
+        end_at=schedule.end_at,
+        calendars=schedule.calendars,
     )
 
 

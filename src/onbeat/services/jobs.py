@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ from onbeat.clock import Clock
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError, JobNotFound, KeyTaken, OnbeatError, StateConflict, VersionMismatch
 from onbeat.domain.ids import JOB_ID_BITS
+from onbeat.domain.kept_out import KeptOut
 from onbeat.domain.model import Definition, WebhookTarget, decode_definition, encode_definition
+from onbeat.domain.preview import kept_out_of
 from onbeat.domain.states import JobState, RunState, SkipReason
-from onbeat.domain.timetable import compile_timetable
+from onbeat.domain.timetable import calendar_names
+from onbeat.services.almanac import Almanac
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.job_rules import JobDraft, check_draft
 from onbeat.services.signing_secrets import SigningSecrets
@@ -48,6 +52,7 @@ class Jobs:
         dispatch: Dispatch,
         dispatch_wake: Wake,
         secrets: SigningSecrets,
+        almanac: Almanac,
         egress: EgressRules,
     ) -> None:
         self._store = store
@@ -55,6 +60,7 @@ class Jobs:
         self._dispatch = dispatch
         self._dispatch_wake = dispatch_wake
         self._secrets = secrets
+        self._almanac = almanac
         self._egress = egress
 
     async def create(self, draft: JobDraft, *, namespace: str, ids: Sequence[int] | None = None) -> StoredJob:
@@ -138,7 +144,14 @@ class Jobs:
             _check_version(stored, change.if_version)
             existing = _readable(stored)
             draft = change.draft(stored, existing)
-            rules = check_draft(draft, job_id=job_id, now=now, egress=self._egress, existing=existing)
+            rules = check_draft(
+                draft,
+                job_id=job_id,
+                now=now,
+                egress=self._egress,
+                calendars=self._almanac.calendars(stored.namespace),
+                existing=existing,
+            )
             if stored.state != JobState.ERROR and _looks_alike(stored, existing, draft, rules.definition):
                 return None
             same_instants = existing is not None and existing.schedules == rules.definition.schedules
@@ -157,12 +170,13 @@ class Jobs:
                 tags=draft.tags,
                 definition=encode_definition(rules.definition),
                 max_running=rules.definition.max_running,
+                calendars=calendar_names(rules.definition.schedules),
                 state=state if is_paused or state != stored.state else None,
                 reason=stored.reason if is_paused else None,
                 paused_at=now if is_paused else None,
                 paused_until=stored.paused_until if is_paused else None,
                 next_fire_at=next_fire_at,
-                marks=() if same_instants else _marks_until(stored, existing, now),
+                marks=() if same_instants else self._marks_until(stored, existing, now),
             )
 
         return await self._change(job_id, decide)
@@ -180,7 +194,7 @@ class Jobs:
                 reason=note,
                 paused_at=now,
                 next_fire_at=None,
-                marks=_marks_until(stored, _readable(stored), now),
+                marks=self._marks_until(stored, _readable(stored), now),
                 cancels_pending=cancel,
                 cancels_running=cancel,
             )
@@ -200,12 +214,12 @@ class Jobs:
                     remedy="mend its definition with PATCH" if stored.state == JobState.ERROR else None,
                 )
             definition = decode_definition(stored.definition)
-            timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
+            timetable = self._almanac.timetable(stored.namespace, definition.schedules, job_id=stored.job_id)
             next_fire_at = timetable.next_after(now)
             return JobChange(
                 state=JobState.ACTIVE if next_fire_at is not None else JobState.COMPLETED,
                 next_fire_at=next_fire_at,
-                marks=_marks_until(stored, definition, now),
+                marks=self._marks_until(stored, definition, now),
             )
 
         return await self._change(job_id, decide)
@@ -217,14 +231,15 @@ class Jobs:
             if stored.state == JobState.DELETED:
                 return None
             _check_version(stored, if_version)
-            marks = _marks_until(stored, _readable(stored), now)
+            marks = self._marks_until(stored, _readable(stored), now)
             return JobChange(state=JobState.DELETED, next_fire_at=None, marks=marks, cancels_pending=True)
 
         await self._change(job_id, decide)
 
     async def next_fires(self, job: StoredJob, *, count: int) -> list[int]:
         """The next planned instants, by the function that the dispatcher uses."""
-        timetable = compile_timetable(decode_definition(job.definition).schedules, job_id=job.job_id)
+        schedules = decode_definition(job.definition).schedules
+        timetable = self._almanac.timetable(job.namespace, schedules, job_id=job.job_id)
         instants: list[int] = []
         instant = job.next_fire_at
         while instant is not None and len(instants) < count:
@@ -232,9 +247,23 @@ class Jobs:
             instant = timetable.next_after(instant)
         return instants
 
+    async def kept_out(self, job: StoredJob, *, fires: Sequence[int]) -> tuple[KeptOut, ...]:
+        """What calendars remove or move between now and the last of `fires`."""
+        if not fires:
+            return ()
+        schedules = decode_definition(job.definition).schedules
+        timetable = self._almanac.timetable(job.namespace, schedules, job_id=job.job_id)
+        return await asyncio.to_thread(kept_out_of, timetable, after=self._clock.now(), until=fires[-1])
+
     async def _new_job(self, draft: JobDraft, job_id: int, namespace: str) -> NewJob:
         await self._check_secret(draft, namespace)
-        rules = check_draft(draft, job_id=job_id, now=self._clock.now(), egress=self._egress)
+        rules = check_draft(
+            draft,
+            job_id=job_id,
+            now=self._clock.now(),
+            egress=self._egress,
+            calendars=self._almanac.calendars(namespace),
+        )
         return NewJob(
             job_id=job_id,
             namespace=namespace,
@@ -245,6 +274,7 @@ class Jobs:
             max_running=rules.definition.max_running,
             state=JobState.ACTIVE if rules.next_fire_at is not None else JobState.COMPLETED,
             next_fire_at=rules.next_fire_at,
+            calendars=calendar_names(rules.definition.schedules),
         )
 
     async def _check_secret(self, draft: JobDraft, namespace: str) -> None:
@@ -284,29 +314,30 @@ class Jobs:
             return job
         raise AssertionError("the last try never asks for the dispatcher")
 
-
-def _marks_until(stored: StoredJob, definition: Definition | None, now: int) -> tuple[Mark, ...]:
-    """Planned instants up to `now` that have no record and get no run: those of a pause as skipped, and those that
-    are due and will not be dispatched any more as missed. `definition` is the one that planned them.
-    """
-    if definition is None:
-        return ()
-    if stored.state == JobState.PAUSED and stored.paused_at is not None:
-        after, state, reason = stored.paused_at, RunState.SKIPPED, SkipReason.PAUSED
-    elif stored.next_fire_at is not None:
-        after, state, reason = stored.next_fire_at - 1, RunState.MISSED, None
-    else:
-        return ()
-    try:
-        timetable = compile_timetable(definition.schedules, job_id=stored.job_id)
-    except DefinitionError:  # written by hand: it plans nothing, and must not keep the job from being mended or deleted
-        return ()
-    first = timetable.next_after(after)
-    count = timetable.count(after, now)
-    last = timetable.latest(after, now)
-    if first is None or last is None or count == 0:
-        return ()
-    return (Mark(first, last, count, state, reason),)
+    def _marks_until(self, stored: StoredJob, definition: Definition | None, now: int) -> tuple[Mark, ...]:
+        """Planned instants up to `now` that have no record and get no run: those of a pause as skipped, and those that
+        are due and will not be dispatched any more as missed. `definition` is the one that planned them.
+        """
+        if definition is None:
+            return ()
+        if stored.state == JobState.PAUSED and stored.paused_at is not None:
+            after, state, reason = stored.paused_at, RunState.SKIPPED, SkipReason.PAUSED
+        elif stored.next_fire_at is not None:
+            after, state, reason = stored.next_fire_at - 1, RunState.MISSED, None
+        else:
+            return ()
+        try:
+            timetable = self._almanac.timetable(stored.namespace, definition.schedules, job_id=stored.job_id)
+        except (
+            DefinitionError
+        ):  # written by hand: it plans nothing, and must not keep the job from being mended or deleted
+            return ()
+        first = timetable.next_after(after)
+        count = timetable.count(after, now)
+        last = timetable.latest(after, now)
+        if first is None or last is None or count == 0:
+            return ()
+        return (Mark(first, last, count, state, reason),)
 
 
 def _readable(stored: StoredJob) -> Definition | None:

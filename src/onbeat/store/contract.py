@@ -27,6 +27,7 @@ from onbeat.store.values import (
     FirePlan,
     JobChange,
     JobFilter,
+    KeepClock,
     Lease,
     LeasedRun,
     LeaseStatus,
@@ -35,10 +36,12 @@ from onbeat.store.values import (
     NewRun,
     NodeInfo,
     Page,
+    Replanned,
     RunFilter,
     RunView,
     SavedAnswer,
     SecretVersion,
+    StoredCalendar,
     StoredJob,
     Verdict,
 )
@@ -80,8 +83,45 @@ class Jobs(Protocol):
         Changes in this order: marks are recorded as ended runs, pending runs are cancelled and running ones asked to
         stop where the change says so, the former definition is kept under its version when the definition changed
         (runs already recorded keep using it), then the job's row and clock. `decide` returning None writes nothing.
+        `calendars` replaces the job's uses of calendars; a deleted job uses none.
         When the change raises max_running, runs that wait for a lane get one as far as lanes are free.
         A taken key raises KeyTaken. Answer: the job after the change; None: no such job.
+        """
+        ...
+
+
+class Calendars(Protocol):
+    """Named sets of days, and which jobs stand behind them. A job's uses are written by `Jobs.create` and `change`."""
+
+    async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredCalendar:
+        """Create a calendar at version 1, or give it other rules: version + 1, and its jobs wait to be re-planned.
+
+        The same rules again change nothing at all.
+        """
+        ...
+
+    async def get(self, namespace: str, name: str) -> StoredCalendar | None:
+        """None: there is none of that name."""
+        ...
+
+    async def find(self) -> list[StoredCalendar]:
+        """All calendars of all namespaces, by namespace and name."""
+        ...
+
+    async def delete(self, namespace: str, name: str) -> int | None:
+        """Delete a calendar that no job uses. Answer: how many jobs use it; 0: it is deleted; None: there is none.
+
+        Users are jobs in any state but deleted.
+        """
+        ...
+
+    async def replan(self, *, now: int, limit: int, decide: Callable[[StoredJob], int | KeepClock | None]) -> Replanned:
+        """Take up to `limit` jobs of one changed calendar that were not looked at since, by job_id; set their clocks.
+
+        Asked of active and completed jobs only. An instant moves (or starts) the clock and the job is active; None
+        removes the clock and the job is completed; KEEP changes nothing. No version is raised, and `updated_at` moves
+        only with the state. Where `decide` raises, that job is set to `error` and the others go on.
+        How far it came is remembered in the same transaction, so that a crash leaves no job out.
         """
         ...
 
@@ -297,6 +337,9 @@ class Store(Protocol):
 
     @property
     def jobs(self) -> Jobs: ...
+
+    @property
+    def calendars(self) -> Calendars: ...
 
     @property
     def fires(self) -> Fires: ...

@@ -25,6 +25,7 @@ class NewJob:
     max_running: int  # of the definition; in the row because a lane is given away in SQL
     state: JobState
     next_fire_at: int | None
+    calendars: tuple[str, ...] = ()  # those that the definition names
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class JobChange:
     tags: tuple[str, ...] | None = None
     definition: str | None = None
     max_running: int | None = None  # given with `definition`
+    calendars: tuple[str, ...] | None = None  # given with `definition`: those that it names
     state: JobState | None = None
     reason: str | None = None  # written whenever `state` is
     paused_at: int | None = None  # written whenever `state` is
@@ -105,6 +107,30 @@ class Page:
 
     limit: int = 50
     after: tuple[int, ...] | None = None
+
+
+# ---------------------------------------------------------------- calendars
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCalendar:
+    """A calendar as it stands. `rules` is JSON text and may be unreadable: decode it with the domain."""
+
+    namespace: str
+    name: str
+    version: int
+    rules: str
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """What one batch of re-planning did."""
+
+    jobs: int  # looked at
+    parked: tuple[tuple[int, str], ...]  # (job_id, reason) of jobs set to `error`
+    more: bool  # other jobs still have clocks from before a change
 
 
 # ---------------------------------------------------------------- fires

@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema
 from onbeat.api.problems import Problem
 from onbeat.api.schemas.base import Body, Text, View
 from onbeat.api.schemas.job_views import JobRef, JobView
+from onbeat.api.schemas.kept_out import KeptOutView
 
 AnyJob = Annotated[Any, WithJsonSchema({"$ref": "#/components/schemas/JobBody"})]
 """One that is judged by itself, so that its faults do not refuse the others."""
@@ -65,3 +66,6 @@ class NextView(View):
 
     job_id: str
     fires: list[str]
+    kept_out: list[KeptOutView] | None = Field(
+        None, description="With `explain`: what calendars removed or moved up to the last of these fires"
+    )

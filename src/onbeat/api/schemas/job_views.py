@@ -13,6 +13,7 @@ from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import (
     AtSchedule,
+    CalendarUse,
     CronSchedule,
     Definition,
     QueueTarget,
@@ -35,6 +36,9 @@ class ScheduleView(View):
     end_at: str | None = None
     dst_gap: str | None = None
     dst_overlap: str | None = None
+    exclude: list[str] | None = None
+    only: list[str] | None = None
+    roll: str | None = None
 
 
 class TargetView(View):
@@ -192,7 +196,13 @@ def _view_schedule(schedule: Schedule) -> dict[str, Any]:
         case _:
             shown = {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
     shown |= {"start_at": moment(schedule.start_at), "end_at": moment(schedule.end_at)}
+    if schedule.calendars is not None:
+        shown |= _view_calendars(schedule.calendars)
     return {name: value for name, value in shown.items() if value is not None}
+
+
+def _view_calendars(use: CalendarUse) -> dict[str, Any]:
+    return {"exclude": list(use.exclude), "only": list(use.only), "roll": use.roll}
 
 
 def _view_target(target: WebhookTarget | QueueTarget) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from onbeat.domain.model import (
     MAX_RUNNING,
     MAX_SCHEDULES,
     AtSchedule,
+    CalendarUse,
     CronSchedule,
     Definition,
     MisfirePolicy,
@@ -30,6 +31,7 @@ from onbeat.services.signing_secrets import DEFAULT_SECRET
 
 LONGEST_EXPRESSION = 1_000
 DAY_S = 86_400
+MOST_CALENDARS = 16
 
 EXAMPLE_JOB: JsonDict = {
     "key": "nightly-report",
@@ -80,6 +82,15 @@ class ScheduleBody(Body):
         None,
         description="`cron`: which of two equal local times fires. "
         "Default: first for times of the day, both where minute or hour starts with *",
+    )
+    exclude: list[Key] = Field(
+        default_factory=list, max_length=MOST_CALENDARS, description="No fires on days of these calendars"
+    )
+    only: list[Key] = Field(
+        default_factory=list, max_length=MOST_CALENDARS, description="Fires only on days of any of these calendars"
+    )
+    roll: Literal["skip", "next_business_day", "previous_business_day"] = Field(
+        "skip", description="What becomes of an instant that calendars keep out: it moves by up to 31 days, or goes"
     )
 
 
@@ -203,6 +214,7 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
         raise DefinitionError("schedule_invalid", "only `every` has an anchor", field=f"{field}.anchor")
     if body.cron is None:
         _refuse_dst(body, field)
+    calendars = _read_calendars(body, field)
     zone = body.timezone if body.timezone is not None else timezone
     start_at = _read_bound(body.start_at, f"{field}.start_at", zone)
     end_at = _read_bound(body.end_at, f"{field}.end_at", zone)
@@ -214,6 +226,7 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             dst_overlap=body.dst_overlap,
             start_at=start_at,
             end_at=end_at,
+            calendars=calendars,
         )
     if body.every is not None:
         if body.timezone is not None:
@@ -228,8 +241,9 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             anchor_at=_read_anchor(body, field),
             start_at=start_at,
             end_at=end_at,
+            calendars=calendars,
         )
-    return AtSchedule(at=_read_at(body, field, zone), start_at=start_at, end_at=end_at)
+    return AtSchedule(at=_read_at(body, field, zone), start_at=start_at, end_at=end_at, calendars=calendars)
 
 
 def _read_at(body: ScheduleBody, field: str, zone: str | None) -> int:
@@ -262,6 +276,19 @@ def _refuse_dst(body: ScheduleBody, field: str) -> None:
                 field=f"{field}.{name}",
                 remedy="leave it out: an interval is elapsed time, and an instant is resolved when it is saved",
             )
+
+
+def _read_calendars(body: ScheduleBody, field: str) -> CalendarUse | None:
+    if body.exclude or body.only:
+        return CalendarUse(tuple(dict.fromkeys(body.exclude)), tuple(dict.fromkeys(body.only)), body.roll)
+    if body.roll != "skip":
+        raise DefinitionError(
+            "schedule_invalid",
+            "a roll moves what calendars keep out, and the schedule names none",
+            field=f"{field}.roll",
+            remedy="name calendars in exclude or only",
+        )
+    return None
 
 
 def _read_anchor(body: ScheduleBody, field: str) -> int | None:

@@ -9,6 +9,7 @@ import apsw
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
+from onbeat.store.sqlite.calendars import write_uses
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
@@ -80,6 +81,8 @@ class SqliteJobs:
         )  # fmt: skip
         if not connection.changes():
             return None
+        if job.calendars:
+            write_uses(connection, job.job_id, namespace=job.namespace, names=job.calendars)
         next_fire_at = job.next_fire_at if job.state is JobState.ACTIVE else None
         if next_fire_at is not None:
             connection.execute(_QUERIES["put_clock"], (slot, job.job_id, next_fire_at))
@@ -89,7 +92,7 @@ class SqliteJobs:
         )  # fmt: skip
 
     def _write_change(self, connection: apsw.Connection, before: StoredJob, change: JobChange, *, now: int) -> None:
-        """Marks, cancellations, the former definition, the row, the clock, the lanes: in the contract's order."""
+        """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
         job_id, slot = before.job_id, before.job_id % self._slots
         for mark in change.marks:
             insert_mark(connection, mark, before, slot=slot, now=now)
@@ -103,6 +106,9 @@ class SqliteJobs:
             connection.execute(_QUERIES["keep_version"], (slot, job_id, before.version, before.definition))
         state = before.state if change.state is None else change.state
         _write_row(connection, before, change, state=state, raises_version=redefined or change.raises_version, now=now)
+        if change.calendars is not None or state is JobState.DELETED:
+            names = () if change.calendars is None or state is JobState.DELETED else change.calendars
+            write_uses(connection, job_id, namespace=before.namespace, names=names)
         if state is not JobState.ACTIVE or change.next_fire_at is None:
             connection.execute(_QUERIES["drop_clock"], (slot, job_id))
         elif change.next_fire_at is not KEEP:

@@ -10,6 +10,7 @@ import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.sqlite.access import SqliteAccess
+from onbeat.store.sqlite.calendars import SqliteCalendars
 from onbeat.store.sqlite.connection import (
     BUSY_TIMEOUT_MS,
     as_store_error,
@@ -46,6 +47,7 @@ class SqliteStore:
         self._slots = slots
         self._read_time = read_time
         self._jobs = SqliteJobs(writer=writer, readers=readers, slots=slots)
+        self._calendars = SqliteCalendars(writer=writer, readers=readers, slots=slots)
         self._fires = SqliteFires(writer=writer, readers=readers, slots=slots)
         self._leases = SqliteLeases(writer=writer, readers=readers, slots=slots)
         self._runs = SqliteRuns(writer=writer, readers=readers, slots=slots)
@@ -55,6 +57,10 @@ class SqliteStore:
     @property
     def jobs(self) -> SqliteJobs:
         return self._jobs
+
+    @property
+    def calendars(self) -> SqliteCalendars:
+        return self._calendars
 
     @property
     def fires(self) -> SqliteFires:

@@ -1,0 +1,71 @@
+"""The almanac: every calendar of the database in memory, as immutable values that plans are made with.
+
+Decisions inside a transaction, on the store's writer thread, cannot ask the database for a calendar. So all of them
+are loaded when the process starts and again after each change; a reader gets the whole new set or the whole old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from onbeat.domain.calendar import Calendar, day_of, decode_rules
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.model import SECOND_US, Schedule
+from onbeat.domain.offsets import DAY_S
+from onbeat.domain.public_holidays import public_holidays
+from onbeat.domain.timetable import NO_CALENDARS, Timetable, compile_timetable
+from onbeat.store.contract import Store
+from onbeat.store.values import StoredCalendar
+
+log = structlog.get_logger(__name__)
+
+
+class Almanac:
+    """What is known of calendars now."""
+
+    def __init__(self, *, store: Store) -> None:
+        self._store = store
+        self._versions: dict[tuple[str, str], tuple[str, Calendar]] = {}
+        self._by_namespace: Mapping[str, Mapping[str, Calendar]] = {}
+
+    async def load(self, *, now: int) -> None:
+        """Read all calendars. One that cannot be read is left out and told: schedules that name it are refused."""
+        known: dict[tuple[str, str], tuple[str, Calendar]] = {}
+        by_namespace: dict[str, dict[str, Calendar]] = {}
+        for stored in await self._store.calendars.find():
+            calendar = self._read(stored)
+            if calendar is not None:
+                known[stored.namespace, stored.name] = (stored.rules, calendar)
+                by_namespace.setdefault(stored.namespace, {})[stored.name] = calendar
+                _warm(calendar, now=now)
+        self._versions = known
+        self._by_namespace = by_namespace
+
+    def calendars(self, namespace: str) -> Mapping[str, Calendar]:
+        """The calendars of a namespace, by name."""
+        return self._by_namespace.get(namespace, NO_CALENDARS)
+
+    def timetable(self, namespace: str, schedules: tuple[Schedule, ...], *, job_id: int | None) -> Timetable:
+        """The timetable of a job in that namespace. Raises DefinitionError, also for a calendar that is not there."""
+        return compile_timetable(schedules, job_id=job_id, calendars=self.calendars(namespace))
+
+    def _read(self, stored: StoredCalendar) -> Calendar | None:
+        # The same value while the rules stay the same, so that compiled timetables stay good.
+        text, calendar = self._versions.get((stored.namespace, stored.name), (None, None))
+        if text == stored.rules:
+            return calendar
+        try:
+            return Calendar(stored.name, decode_rules(stored.rules))
+        except DefinitionError as error:
+            log.error("calendar_unreadable", namespace=stored.namespace, name=stored.name, reason=error.detail)
+            return None
+
+
+def _warm(calendar: Calendar, *, now: int) -> None:
+    """Have this year's and the next year's holidays computed: the first look loads a country, which takes 0.2 s."""
+    year = day_of(now // SECOND_US // DAY_S).year
+    for place in calendar.rules.holidays:
+        for near in (year, year + 1):
+            public_holidays(place.country, place.subdivision, near)
