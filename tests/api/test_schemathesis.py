@@ -29,6 +29,8 @@ CHECKS = (
     "negative_data_rejection",
 )
 BOUND_S = 25
+NO_HTTP = b"Invalid HTTP request received."
+"""uvicorn's own answer to what is not HTTP: a header with letters that none may have never reaches the API."""
 
 
 @pytest.mark.slow
@@ -71,6 +73,9 @@ def explore(url: str, key: str) -> tuple[list[str], int]:
         if isinstance(event, events.ScenarioFinished):
             answers += len(event.recorder.interactions)
             for case_id, checks in event.recorder.checks.items():
+                answer = event.recorder.interactions[case_id].response
+                if answer is not None and answer.content == NO_HTTP:
+                    continue
                 for check in checks:
                     if check.failure_info is not None:
                         case = event.recorder.cases[case_id].value
