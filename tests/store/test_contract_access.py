@@ -102,6 +102,10 @@ async def test_node_beats_are_replaced_by_name_and_found_by_time(store: Store) -
     await store.nodes.leave("b")
     await store.nodes.leave("nobody")
     assert await store.nodes.find(seen_after=0) == [worker]
+    await store.nodes.prune(seen_before=worker.seen_at)
+    assert await store.nodes.find(seen_after=0) == [worker]
+    await store.nodes.prune(seen_before=worker.seen_at + 1)
+    assert await store.nodes.find(seen_after=0) == []
 
 
 async def test_clock_of_the_database_goes_on(store: Store) -> None:

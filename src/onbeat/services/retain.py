@@ -12,6 +12,9 @@ BATCH = 1_000
 ANSWERS_KEPT_S = 86_400
 """Answers under an Idempotency-Key are kept for 24 h. Source: reliability P25."""
 
+NODES_KEPT_S = 86_400
+"""A process that has been silent for a day died: it took no leave, and its row tells nothing any more."""
+
 
 class Retain:
     """Deletes what is older than its retention."""
@@ -26,4 +29,5 @@ class Retain:
         now = self._clock.now()
         runs = await self._store.runs.prune(ended_before=now - self._keep_us, limit=BATCH)
         answers = await self._store.access.prune_answers(before=now - ANSWERS_KEPT_S * SECOND_US, limit=BATCH)
+        await self._store.nodes.prune(seen_before=now - NODES_KEPT_S * SECOND_US)
         return runs >= BATCH or answers >= BATCH

@@ -290,6 +290,10 @@ class Nodes(Protocol):
         """Nodes and workers seen since, by name."""
         ...
 
+    async def prune(self, *, seen_before: int) -> None:
+        """Forget processes that have been silent since before that: those that died leave no word."""
+        ...
+
 
 class Access(Protocol):
     """API keys, signing secrets and answers kept for Idempotency-Keys."""

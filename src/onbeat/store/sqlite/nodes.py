@@ -26,6 +26,11 @@ class SqliteNodes:
     async def leave(self, name: str) -> None:
         await self._writer.submit(lambda connection: connection.execute(_QUERIES["drop_node"], (name,)).fetchall())
 
+    async def prune(self, *, seen_before: int) -> None:
+        await self._writer.submit(
+            lambda connection: connection.execute(_QUERIES["drop_silent_nodes"], (seen_before,)).fetchall()
+        )
+
     async def find(self, *, seen_after: int) -> list[NodeInfo]:
         def read(connection: apsw.Connection) -> list[NodeInfo]:
             return [NodeInfo(*row) for row in connection.execute(_QUERIES["find_nodes"], (seen_after,))]

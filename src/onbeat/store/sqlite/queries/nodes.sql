@@ -8,6 +8,10 @@ ON CONFLICT (name) DO UPDATE SET
 -- name: drop_node
 DELETE FROM nodes WHERE name = :name;
 
+-- name: drop_silent_nodes
+-- Reads all of nodes: one row per process.
+DELETE FROM nodes WHERE seen_at < :seen_before;
+
 -- name: find_nodes
 -- Reads all of nodes: one row per process.
 SELECT name, kind, started_at, seen_at, detail FROM nodes WHERE seen_at > :seen_after ORDER BY name;
