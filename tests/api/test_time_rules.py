@@ -21,6 +21,7 @@ NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
             {"every": "1h", "start_at": "2100-01-01T00:30:00Z"},
             {"every": 3600, "anchor": "2100-01-01T00:30:00Z", "start_at": "2100-01-01T00:30:00Z"},
         ),
+        ({**NEW_YORK, "max_fires": 3}, None),
         ({"at": "2100-01-01T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"}, None),
     ],
 )
@@ -41,6 +42,8 @@ async def test_rules_read_back_and_put_of_what_was_read_changes_nothing(
         ({"at": "2100-01-01T00:00:00Z", "dst_overlap": "both"}, "schedule_invalid", "schedules[0].dst_overlap"),
         ({**NEW_YORK, "dst_gap": "first"}, "field_invalid", "schedules[0].dst_gap"),
         ({**NEW_YORK, "end_at": "2001-01-01T00:00:00Z"}, "never_fires", "schedules[0]"),
+        ({"at": "2100-01-01T00:00:00Z", "max_fires": 1}, "schedule_invalid", "schedules[0].max_fires"),
+        ({**NEW_YORK, "max_fires": 0}, "field_invalid", "schedules[0].max_fires"),
         (
             {"every": 60, "start_at": "2100-01-02T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"},
             "schedule_invalid",
@@ -55,6 +58,13 @@ async def test_rule_without_a_meaning_is_refused(
 ) -> None:
     problem = refused(await http.post("/v1/jobs", json=with_schedule(**schedule)), 422, code)
     assert problem["field"] == (field or "schedules[0].timezone")
+
+
+async def test_preview_counts_a_limit_from_where_it_begins(http: httpx.AsyncClient) -> None:
+    body = {"schedules": [{"cron": "@daily", "max_fires": 2}], "after": "2025-03-09T12:00:00Z"}
+    shown = (await http.post("/v1/schedules:preview", json=body)).json()
+    assert shown["fires"] == ["2025-03-10T00:00:00Z", "2025-03-11T00:00:00Z"]
+    assert next(item["at"] for item in shown["removed"]) == "2025-03-12T00:00:00Z"
 
 
 async def test_preview_tells_what_was_removed_and_moved(http: httpx.AsyncClient) -> None:

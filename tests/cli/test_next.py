@@ -99,6 +99,12 @@ def test_rule_for_changes_of_the_clock_and_bounds_can_be_tried(call: Call) -> No
     assert "removed: Sat 2025-03-08 02:30 -0500: before start_at" in table.out
 
 
+def test_number_of_fires_can_be_tried(call: Call) -> None:
+    shown = call("next", "@daily", "--after", "2026-01-01T00:00:00Z", "--max-fires", "2", "--json")
+    assert shown.json["fires"] == ["2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    assert shown.json["explain"]["removed"][0]["note"].startswith("max_fires is 2")
+
+
 def test_overlap_can_be_tried(call: Call) -> None:
     asked = ["next", "30 1 * * *", "--tz", "America/New_York", "--after", "2025-11-02T00:00:00Z", "--json"]
     fires = {

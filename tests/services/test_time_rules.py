@@ -8,6 +8,7 @@ import pytest
 from tests.support.accounting import recorded_instants
 from tests.support.scheduler import SECOND, START, TARGET, Scheduler, scheduling
 
+from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.model import CronSchedule, WebhookTarget
@@ -77,6 +78,35 @@ async def test_an_ended_job_can_be_edited_and_woken_by_a_later_end(data: Path) -
         await run_for(scheduler, 5)
         assert await state_of(scheduler, job) == JobState.COMPLETED
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7, 11)
+
+
+async def test_a_limit_counts_planned_instants_and_survives_edits_outages_and_a_restart(data: Path) -> None:
+    limited = EveryDraft(every_s=2, anchor_at=None, max_fires=5)
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(limited, grace_s=1)
+        await run_for(scheduler, 3)  # the first
+        await scheduler.edit(job, limited, grace_s=1, timeout_s=5.0)
+        scheduler.clock.advance(4)  # the second and the third are missed
+        await scheduler.runs.trigger(job.job_id, payload=None)  # counts for nothing
+        await scheduler.settle()
+        clock = scheduler.clock
+    async with scheduling(data, clock=clock) as scheduler:
+        await run_for(scheduler, 20)
+        assert await state_of(scheduler, job) == JobState.COMPLETED
+        more = await scheduler.edit(job, EveryDraft(every_s=2, anchor_at=None, max_fires=20))
+        assert (more.state, more.next_fire_at) == (JobState.ACTIVE, START + 28 * SECOND)
+        await run_for(scheduler, 20)
+        assert await state_of(scheduler, job) == JobState.COMPLETED
+    assert recorded_instants(data, format_job_id(job.job_id)) == seconds(2, 4, 6, 8, 10, *range(28, 41, 2))
+
+
+async def test_a_limit_that_lies_in_the_past_is_refused(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(EveryDraft(every_s=2, anchor_at=None, max_fires=50))
+        await run_for(scheduler, 20)
+        with pytest.raises(DefinitionError) as refusal:
+            await scheduler.edit(job, EveryDraft(every_s=2, anchor_at=None, max_fires=5))
+        assert refusal.value.reason_code == "never_fires"
 
 
 async def test_a_pause_over_the_end_completes_on_resume(data: Path) -> None:

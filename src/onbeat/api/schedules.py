@@ -19,7 +19,7 @@ from onbeat.domain.instants import parse_instant
 from onbeat.domain.preview import preview
 from onbeat.domain.removed import REMOVED_SHOWN
 from onbeat.domain.timetable import check_schedules
-from onbeat.services.job_rules import settle_anchors
+from onbeat.services.job_rules import resolve_last_fires, settle_anchors
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=EdgeRoute)
 
@@ -83,6 +83,7 @@ async def preview_schedules(request: Request, body: PreviewBody, principal: Jobs
     after = now if body.after is None else parse_instant(body.after, field="after")
     schedules = settle_anchors(read_schedules(body.schedules, body.timezone), now=now)
     job_id = None if body.job is None else parse_job_id(body.job)
+    schedules = resolve_last_fires(schedules, job_id=job_id, counted_from=after, calendars=calendars)
     check_schedules(schedules, job_id=job_id, now=after, calendars=calendars)
     # On a thread: the next thousand instants of sixteen schedules take long enough to hold up the dispatcher here.
     found = await asyncio.to_thread(

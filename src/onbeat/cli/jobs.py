@@ -31,6 +31,10 @@ StartAtOption = Annotated[
 EndAtOption = Annotated[
     str | None, typer.Option("--end-at", metavar="MOMENT", help="Nothing fires after this: like --start-at.")
 ]
+MaxFiresOption = Annotated[
+    int | None,
+    typer.Option("--max-fires", min=1, help="So many instants of the schedule, from --start-at or its creation on."),
+]
 DstGapOption = Annotated[
     Literal["shift", "skip"] | None,
     typer.Option("--dst-gap", help="What local times of --cron do that the clock leaves out."),
@@ -102,6 +106,7 @@ def create_job(
     at: AtOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
+    max_fires: MaxFiresOption = None,
     dst_gap: DstGapOption = None,
     dst_overlap: DstOverlapOption = None,
     exclude: ExcludeOption = None,
@@ -137,7 +142,7 @@ def create_job(
             cron=cron,
             every=every,
             at=at,
-            bounds={"start_at": start_at, "end_at": end_at},
+            bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
         ),
@@ -165,6 +170,7 @@ def update_job(
     at: AtOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
+    max_fires: MaxFiresOption = None,
     dst_gap: DstGapOption = None,
     dst_overlap: DstOverlapOption = None,
     exclude: ExcludeOption = None,
@@ -194,7 +200,7 @@ def update_job(
             cron=cron,
             every=every,
             at=at,
-            bounds={"start_at": start_at, "end_at": end_at},
+            bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
         ),

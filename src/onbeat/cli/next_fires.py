@@ -29,6 +29,10 @@ def next_fires(
     end_at: Annotated[
         str | None, typer.Option("--end-at", metavar="MOMENT", help="Nothing after this: like --start-at.")
     ] = None,
+    max_fires: Annotated[
+        int | None,
+        typer.Option("--max-fires", min=1, max=1_000_000, help="So many in all, from --start-at or --after on."),
+    ] = None,
     dst_gap: Annotated[
         Literal["shift", "skip"] | None,
         typer.Option("--dst-gap", help="What local times do that the clock leaves out. Default: see docs/time.md."),
@@ -42,6 +46,7 @@ def next_fires(
     """The next instants of a cron expression, in words, and what daylight saving does to it."""
     from onbeat.domain.errors import DefinitionError
     from onbeat.domain.instants import parse_instant, parse_moment
+    from onbeat.domain.last_fire import resolve_last_fire
     from onbeat.domain.model import CronSchedule
     from onbeat.domain.preview import preview
 
@@ -58,9 +63,11 @@ def next_fires(
         dst_overlap,
         start_at=None if start_at is None else parse_moment(start_at, timezone=tz, field="--start-at"),
         end_at=None if end_at is None else parse_moment(end_at, timezone=tz, field="--end-at"),
+        max_fires=max_fires,
     )
     try:
-        found = preview((schedule,), job_id=None, after=after_us, count=count)
+        resolved = resolve_last_fire(schedule, job_id=None, counted_from=after_us, field="schedules[0]")
+        found = preview((resolved,), job_id=None, after=after_us, count=count)
     except DefinitionError as error:  # there is one schedule only, so its place need not be told
         field = (error.field or "").removeprefix("schedules[0].")
         raise DefinitionError(error.reason_code, error.detail, field=field, remedy=error.remedy) from None

@@ -32,7 +32,9 @@ class KeptOut:
 
 def kept_out(plan: Plan, *, after: int, until: int) -> list[KeptOut]:
     """What a plan's calendars, if it has any, keep out in `(after, until]` (µs UTC), at most MOST_TOLD entries."""
-    behind = plan.plan if isinstance(plan, BoundedPlan) else plan
+    behind = plan
+    while isinstance(behind, BoundedPlan):
+        behind = behind.plan
     if not isinstance(behind, FilteredPlan | RolledPlan):
         return []
     walk = walk_of(plan)

@@ -40,6 +40,14 @@ class Bounds(
     start_at: int | None = None
     end_at: int | None = None
     calendars: CalendarUse | None = None
+    max_fires: int | None = None
+    last_at: int | None = None  # the last of `max_fires` instants, found when the schedule was saved
+
+    @property
+    def ends_at(self) -> int | None:
+        """The earlier of `end_at` and `last_at`."""
+        ends = [end for end in (self.end_at, self.last_at) if end is not None]
+        return min(ends) if ends else None
 
 
 class CronSchedule(Bounds, frozen=True, tag="cron"):

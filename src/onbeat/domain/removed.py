@@ -60,7 +60,7 @@ def removed_instants(
 def _by_bounds(
     schedule: Schedule, index: int, *, job_id: int | None, after: int, until: int | None, wanted: int
 ) -> Iterator[RemovedInstant]:
-    """Before `start_at`, after `end_at`."""
+    """Before `start_at`, after `end_at` or the last of `max_fires`."""
     timezone = schedule.timezone if isinstance(schedule, CronSchedule) else "UTC"
     free = compile_timetable(
         (msgspec.structs.replace(schedule, **dict.fromkeys(Bounds.__struct_fields__)),), job_id=job_id
@@ -71,17 +71,21 @@ def _by_bounds(
         offset = offset_at(timezone, second)
         return RemovedInstant(second, index, instant, format_local(second + offset, offset=offset), None, note)
 
-    start_at, end_at = schedule.start_at, schedule.end_at
+    start_at, ends_at = schedule.start_at, schedule.ends_at
     if start_at is not None:
         instant = free.next_after(after)
         while instant is not None and instant < start_at and (until is None or instant <= until):
             yield describe(instant, f"before start_at, {format_instant(start_at)}")
             instant = free.next_after(instant)
-    if end_at is not None:
-        instant = free.next_after(max(after, end_at))
+    if ends_at is not None:
+        if ends_at == schedule.end_at:
+            note = f"after end_at, {format_instant(ends_at)}"
+        else:
+            note = f"max_fires is {schedule.max_fires}; the last one is at {format_instant(ends_at)}"
+        instant = free.next_after(max(after, ends_at))
         following = count()
         while instant is not None and (next(following) < wanted if until is None else instant <= until):
-            yield describe(instant, f"after end_at, {format_instant(end_at)}")
+            yield describe(instant, note)
             instant = free.next_after(instant)
 
 
@@ -98,8 +102,8 @@ def _by_changes(
     last = after_s + CHANGES_WITHIN_S if until is None else until // SECOND_US
     if schedule.start_at is not None:
         after_s = max(after_s, schedule.start_at // SECOND_US - 1)
-    if schedule.end_at is not None:
-        last = min(last, schedule.end_at // SECOND_US)
+    if schedule.ends_at is not None:
+        last = min(last, schedule.ends_at // SECOND_US)
     # A change takes away instants up to a day before and after itself.
     looks_until = last + DAY_S
     looks_from = max(after_s - DAY_S, 0)

@@ -7,7 +7,7 @@ Moments at this module's surface are µs UTC; ranges are `(after, until]`. Every
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -72,23 +72,7 @@ class Timetable:
         plan = self.plans[0]
         if len(self.plans) == 1 and isinstance(plan, IntervalGrid):
             return plan.count(first, last)
-        steady = [plan for plan in self.plans if plan.repeats_daily]
-        wandering = [plan for plan in self.plans if not plan.repeats_daily]
-        total = 0
-        kept: dict[Hashable, int] = {}
-        for day in range(first // DAY_S, last // DAY_S + 1):
-            key = tuple([plan.day_key(day) for plan in steady])
-            bits = kept.get(key)
-            if bits is None:
-                if len(kept) >= _KEPT_BITMAPS:
-                    kept.clear()
-                bits = kept[key] = _union(steady, day)
-            if wandering:
-                bits |= _union(wandering, day)
-            if first > day * DAY_S or last < (day + 1) * DAY_S - 1:
-                bits = cut(bits, day, first, last)
-            total += bits.bit_count()
-        return total
+        return sum(bits.bit_count() for _day, bits in self._days(first, last))
 
     def newest(self, number: int, after: int, until: int) -> tuple[int, ...]:
         """The newest `number` planned instants in `(after, until]`, oldest first."""
@@ -110,10 +94,52 @@ class Timetable:
                 place = text.find("1", place + 1)
         return tuple(reversed(found))
 
+    def nth_walked(self, number: int, after: int) -> int | None:
+        """The `number`th planned instant after `after`, found by going there. None: there are fewer."""
+        instant = self.next_after(after)
+        for _ in range(number - 1):
+            if instant is None:
+                return None
+            instant = self.next_after(instant)
+        return instant
+
+    def nth_counted(self, number: int, after: int, until: int) -> int | None:
+        """The `number`th planned instant in `(after, until]`, found by counting days. None: there are fewer."""
+        first, last = _seconds_in(after, until)
+        plan = self.plans[0]
+        if len(self.plans) == 1 and isinstance(plan, IntervalGrid):
+            start = plan.first_from(first)
+            nth = None if start is None else start + (number - 1) * plan.every
+            return nth * SECOND_US if nth is not None and nth <= min(last, plan.last) else None
+        for day, bits in self._days(first, last):
+            found = bits.bit_count()
+            if found >= number:
+                return (day * DAY_S + _place_of_bit(bits, number)) * SECOND_US
+            number -= found
+        return None
+
     def latest(self, after: int, until: int) -> int | None:
         """The newest planned instant in `(after, until]`, if there is one."""
         newest = self.newest(1, after, until)
         return newest[0] if newest else None
+
+    def _days(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Each UTC day that `first..last` touches, with the bitmap of its instants in there."""
+        steady = [plan for plan in self.plans if plan.repeats_daily]
+        wandering = [plan for plan in self.plans if not plan.repeats_daily]
+        kept: dict[Hashable, int] = {}
+        for day in range(first // DAY_S, last // DAY_S + 1):
+            key = tuple([plan.day_key(day) for plan in steady])
+            bits = kept.get(key)
+            if bits is None:
+                if len(kept) >= _KEPT_BITMAPS:
+                    kept.clear()
+                bits = kept[key] = _union(steady, day)
+            if wandering:
+                bits |= _union(wandering, day)
+            if first > day * DAY_S or last < (day + 1) * DAY_S - 1:
+                bits = cut(bits, day, first, last)
+            yield day, bits
 
 
 def compile_timetable(
@@ -178,7 +204,9 @@ def check_schedules(
 
 
 def _never_fires(schedule: Schedule, *, field: str) -> DefinitionError:
-    if schedule.calendars is not None:
+    if schedule.max_fires is not None:
+        detail, remedy = "all of the schedule's max_fires instants are past", "give a larger max_fires, or a start_at"
+    elif schedule.calendars is not None:
         detail, remedy = "its calendars and bounds leave no instant of the schedule", "give it other days"
     elif schedule.start_at is None and schedule.end_at is None:
         detail, remedy = "the schedule has no instant left before the end of year 9999", "give an earlier anchor"
@@ -204,10 +232,10 @@ def _compile(schedules: tuple[Schedule, ...], job_id: int | None, calendars: tup
 def _plan(schedule: Schedule, calendars: Mapping[str, Calendar], *, index: int, job_id: int | None) -> Plan:
     try:
         plan = _bounded(_rule(schedule, job_id=job_id), schedule)
-        if schedule.calendars is None:
-            return plan
-        # Bounded once more: an instant must not be moved out of the bounds either.
-        return _bounded(_behind_calendars(plan, schedule, schedule.calendars, calendars), schedule)
+        if schedule.calendars is not None:
+            # Bounded once more: an instant must not be moved out of the bounds either.
+            plan = _bounded(_behind_calendars(plan, schedule, schedule.calendars, calendars), schedule)
+        return _limited(plan, schedule)
     except DefinitionError as error:
         raise DefinitionError(
             error.reason_code, error.detail, field=f"schedules[{index}].{error.field}", remedy=error.remedy
@@ -284,6 +312,20 @@ def _bounds(schedule: Schedule) -> tuple[int, int]:
     return first, last
 
 
+def _limited(plan: Plan, schedule: Schedule) -> Plan:
+    """Up to the last of `max_fires`: an instant of the whole plan, after calendars have removed and moved others."""
+    if schedule.max_fires is None:
+        return plan
+    if schedule.last_at is None:
+        raise DefinitionError(
+            "schedule_invalid", "max_fires has no last_at beside it", field="max_fires", remedy="save the job again"
+        )
+    last = schedule.last_at // SECOND_US
+    if isinstance(plan, IntervalGrid):
+        return IntervalGrid(anchor=plan.anchor, every=plan.every, last=min(plan.last, last))
+    return BoundedPlan(plan, first=0, last=last)
+
+
 def _planned_second(instant: int, *, field: str) -> int:
     """The second that a moment plans."""
     if instant < 0 or next_whole_second(instant) > LAST_SECOND * SECOND_US:
@@ -301,6 +343,18 @@ def _union(plans: Sequence[Plan], day: int) -> int:
     for plan in plans:
         bits |= plan.day_bits(day)
     return bits
+
+
+def _place_of_bit(bits: int, number: int) -> int:
+    """Where the `number`th set bit stands, counted from 1; there are that many."""
+    low, high = 0, DAY_S
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (bits & (1 << middle) - 1).bit_count() >= number:
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 def _seconds_in(after: int, until: int) -> tuple[int, int]:

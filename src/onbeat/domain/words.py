@@ -95,6 +95,8 @@ def _bound_notes(schedule: Schedule) -> list[str]:
         notes.append(f"Starts at {format_instant(schedule.start_at)}: nothing fires before it.")
     if schedule.end_at is not None:
         notes.append(f"Ends at {format_instant(schedule.end_at)}: nothing fires after it.")
+    if schedule.max_fires is not None and schedule.last_at is not None:
+        notes.append(f"Fires {schedule.max_fires} times, the last time at {format_instant(schedule.last_at)}.")
     return notes
 
 

@@ -12,6 +12,7 @@ from onbeat.domain.calendar import Calendar
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import next_whole_second
+from onbeat.domain.last_fire import resolve_last_fire
 from onbeat.domain.model import (
     MAX_RUNNING,
     SECOND_US,
@@ -36,6 +37,7 @@ class EveryDraft:
     start_at: int | None = None
     end_at: int | None = None
     calendars: CalendarUse | None = None
+    max_fires: int | None = None
 
 
 DraftSchedule = CronSchedule | EveryDraft | AtSchedule
@@ -66,6 +68,7 @@ def check_draft(
     *,
     job_id: int,
     now: int,
+    created_at: int,
     egress: EgressRules,
     calendars: Mapping[str, Calendar],
     existing: Definition | None = None,
@@ -74,13 +77,16 @@ def check_draft(
 
     1. Anchors: an interval keeps the anchor it has while its length stays.
     2. One shots in the past are refused, unless they lie inside grace, or `past` is `run_now`, or stood there before.
-    3. Every rule must be computable now: zones are loaded and one instant is found.
-    4. The target must be one that could be sent.
+    3. `max_fires` is resolved to the instant of the last fire, counted from `start_at` or the job's creation.
+    4. Every rule must be computable now: zones are loaded and one instant is found.
+    5. The target must be one that could be sent.
     """
     former = existing.schedules if existing is not None else ()
     _check_whole(draft.schedules)
     anchored = settle_anchors(draft.schedules, now=now, former=former)
-    definition = msgspec.structs.replace(draft.definition, schedules=_settle_past(anchored, draft, former, now))
+    settled = _settle_past(anchored, draft, former, now)
+    resolved = resolve_last_fires(settled, job_id=job_id, counted_from=created_at, calendars=calendars, former=former)
+    definition = msgspec.structs.replace(draft.definition, schedules=resolved)
     check_schedules(definition.schedules, job_id=job_id, now=now, calendars=calendars, former=former)
     if not 1 <= definition.max_running <= MAX_RUNNING:
         raise DefinitionError(
@@ -148,6 +154,29 @@ def _anchor(schedule: DraftSchedule, former: tuple[Schedule, ...], now: int) -> 
         start_at=schedule.start_at,
         end_at=schedule.end_at,
         calendars=schedule.calendars,
+        max_fires=schedule.max_fires,
+    )
+
+
+def resolve_last_fires(
+    schedules: tuple[Schedule, ...],
+    *,
+    job_id: int | None,
+    counted_from: int,
+    calendars: Mapping[str, Calendar],
+    former: tuple[Schedule, ...] = (),
+) -> tuple[Schedule, ...]:
+    """Give every schedule that has a `max_fires` the instant of its last fire."""
+    return tuple(
+        resolve_last_fire(
+            schedule,
+            job_id=job_id,
+            counted_from=counted_from,
+            calendars=calendars,
+            former=former,
+            field=f"schedules[{index}]",
+        )
+        for index, schedule in enumerate(schedules)
     )
 
 

@@ -91,13 +91,14 @@ class Jobs:
         answers: list[StoredJob | OnbeatError | None] = [None] * len(drafts)
         jobs: list[NewJob] = []
         places: list[int] = []
+        now = self._clock.now()  # one moment for all: what `max_fires` counts from is when the job says it was created
         for place, draft in enumerate(drafts):
             try:
-                jobs.append(await self._new_job(draft, ids[place], namespace))
+                jobs.append(await self._new_job(draft, ids[place], namespace, now=now))
                 places.append(place)
             except DefinitionError as error:
                 answers[place] = error
-        for place, stored in zip(places, await self._store.jobs.create(jobs, now=self._clock.now()), strict=True):
+        for place, stored in zip(places, await self._store.jobs.create(jobs, now=now), strict=True):
             answers[place] = stored if stored is not None else _key_taken(drafts[place].key)
         return [answer for answer in answers if answer is not None]
 
@@ -148,6 +149,7 @@ class Jobs:
                 draft,
                 job_id=job_id,
                 now=now,
+                created_at=stored.created_at,
                 egress=self._egress,
                 calendars=self._almanac.calendars(stored.namespace),
                 existing=existing,
@@ -255,12 +257,13 @@ class Jobs:
         timetable = self._almanac.timetable(job.namespace, schedules, job_id=job.job_id)
         return await asyncio.to_thread(kept_out_of, timetable, after=self._clock.now(), until=fires[-1])
 
-    async def _new_job(self, draft: JobDraft, job_id: int, namespace: str) -> NewJob:
+    async def _new_job(self, draft: JobDraft, job_id: int, namespace: str, *, now: int) -> NewJob:
         await self._check_secret(draft, namespace)
         rules = check_draft(
             draft,
             job_id=job_id,
-            now=self._clock.now(),
+            now=now,
+            created_at=now,
             egress=self._egress,
             calendars=self._almanac.calendars(namespace),
         )

@@ -34,6 +34,7 @@ class ScheduleView(View):
     anchor: str | None = None
     start_at: str | None = None
     end_at: str | None = None
+    max_fires: int | None = None
     dst_gap: str | None = None
     dst_overlap: str | None = None
     exclude: list[str] | None = None
@@ -195,7 +196,11 @@ def _view_schedule(schedule: Schedule) -> dict[str, Any]:
             shown = {"at": moment(at)}
         case _:
             shown = {"every": schedule.every_s, "anchor": moment(schedule.anchor_at)}
-    shown |= {"start_at": moment(schedule.start_at), "end_at": moment(schedule.end_at)}
+    shown |= {
+        "start_at": moment(schedule.start_at),
+        "end_at": moment(schedule.end_at),
+        "max_fires": schedule.max_fires,
+    }
     if schedule.calendars is not None:
         shown |= _view_calendars(schedule.calendars)
     return {name: value for name, value in shown.items() if value is not None}

@@ -14,6 +14,7 @@ from onbeat.domain import zones
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import parse_instant, parse_moment, resolve_local
+from onbeat.domain.last_fire import MOST_FIRES
 from onbeat.domain.model import (
     MAX_RUNNING,
     MAX_SCHEDULES,
@@ -73,6 +74,12 @@ class ScheduleBody(Body):
         description="Nothing fires before this; an instant, or local time where there is a `timezone`. Inclusive",
     )
     end_at: str | None = Field(None, max_length=64, description="Nothing fires after this; like `start_at`. Inclusive")
+    max_fires: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_FIRES,
+        description="So many planned instants and no more, counted from `start_at` or the creation of the job",
+    )
     dst_gap: Literal["shift", "skip"] | None = Field(
         None,
         description="`cron`: local times that the clock leaves out fire once, right after the gap, or not at all. "
@@ -227,6 +234,7 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             start_at=start_at,
             end_at=end_at,
             calendars=calendars,
+            max_fires=body.max_fires,
         )
     if body.every is not None:
         if body.timezone is not None:
@@ -241,9 +249,16 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             anchor_at=_read_anchor(body, field),
             start_at=start_at,
             end_at=end_at,
+            max_fires=body.max_fires,
             calendars=calendars,
         )
-    return AtSchedule(at=_read_at(body, field, zone), start_at=start_at, end_at=end_at, calendars=calendars)
+    return AtSchedule(
+        at=_read_at(body, field, zone),
+        start_at=start_at,
+        end_at=end_at,
+        max_fires=body.max_fires,
+        calendars=calendars,
+    )
 
 
 def _read_at(body: ScheduleBody, field: str, zone: str | None) -> int:
