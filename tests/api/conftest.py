@@ -33,6 +33,7 @@ def make_context(services: Services) -> ContextMaker:
             calendars=services.calendars,
             almanac=services.almanac,
             runs=services.runs,
+            pauses=services.pauses,
             leasing_for=services.leasing_for,
             keys=services.keys if keyed else None,
             secrets=services.secrets,

@@ -16,6 +16,9 @@ JOB = "job_0000000000001"
 RUN = "run_00000000000000000000000001"
 
 ROUTES = [
+    ("POST", "/v1/pause", "jobs:write"),
+    ("POST", "/v1/resume", "jobs:write"),
+    ("GET", "/v1/pauses", "jobs:read"),
     ("POST", "/v1/jobs", "jobs:write"),
     ("GET", "/v1/jobs", "jobs:read"),
     ("POST", "/v1/jobs:batch", "jobs:write"),

@@ -22,6 +22,10 @@ CREATE INDEX jobs_deleted ON jobs (updated_at) WHERE state = 'deleted';
 
 CREATE UNIQUE INDEX jobs_key ON jobs (namespace, key) WHERE key IS NOT NULL;
 
+CREATE INDEX jobs_paused_by ON jobs (namespace, paused_by) WHERE paused_by IS NOT NULL;
+
+CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT NULL;
+
 CREATE INDEX live_claimable ON live_runs (queue, ready_at) WHERE state = 'pending' AND lane IS NOT NULL AND held = 0;
 
 CREATE UNIQUE INDEX live_lanes ON live_runs (slot, job_id, lane) WHERE lane IS NOT NULL;
@@ -149,7 +153,7 @@ CREATE TABLE jobs (
     created_at INTEGER NOT NULL CHECK (created_at >= 0),
     updated_at INTEGER NOT NULL CHECK (updated_at >= created_at),
     paused_at INTEGER,
-    paused_until INTEGER,
+    paused_until INTEGER, paused_by TEXT,
     CHECK (state <> 'deleted' OR key IS NULL)
 ) STRICT;
 
@@ -210,6 +214,18 @@ CREATE TABLE nodes (
     started_at INTEGER NOT NULL,
     seen_at INTEGER NOT NULL,
     detail TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pauses (
+    namespace TEXT NOT NULL,
+    tag TEXT NOT NULL,
+    note TEXT,
+    paused_at INTEGER NOT NULL,
+    until INTEGER,
+    cancels INTEGER NOT NULL CHECK (cancels IN (0, 1)),
+    is_spread INTEGER NOT NULL DEFAULT 0 CHECK (is_spread IN (0, 1)),
+    ended_at INTEGER,
+    PRIMARY KEY (namespace, tag)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE saved_answers (

@@ -23,6 +23,7 @@ from onbeat.services.handoff import Handoff
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.jobs import Change, Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
@@ -71,11 +72,13 @@ class Scheduler:
             clock=clock,
             dispatch=self.dispatch,
             dispatch_wake=Wake(),
+            running=self.running,
             secrets=self.secrets,
             almanac=self.almanac,
             egress=EgressRules.for_development(),
         )
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
+        self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
         self.reap = Reap(
             store=store, clock=clock, handoff=self.handoff, definitions=self.definitions, jitter=self.jitter
         )

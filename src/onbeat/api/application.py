@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from onbeat.api import admin, batch, calendars, health, job_actions, jobs, runs, schedules, workers
+from onbeat.api import admin, batch, calendars, health, job_actions, jobs, pauses, runs, schedules, workers
 from onbeat.api.browser_guard import LOOPBACK_HOSTS, BrowserGuard
 from onbeat.api.context import ApiContext
 from onbeat.api.openapi import describe
@@ -36,6 +36,7 @@ def build_api(context: ApiContext) -> FastAPI:
         batch.router,
         jobs.router,
         job_actions.router,
+        pauses.router,
         schedules.router,
         calendars.router,
         admin.router,

@@ -14,6 +14,7 @@ from onbeat.services.calendars import Calendars
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.pauses import Pauses
 from onbeat.services.runs import Runs
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.values import Counts
@@ -28,6 +29,7 @@ class ApiContext:
     calendars: Calendars
     almanac: Almanac
     runs: Runs
+    pauses: Pauses
     leasing_for: Callable[[str], Leasing]
     keys: ApiKeys | None  # None: `onbeat dev`, which binds loopback and needs no keys
     secrets: SigningSecrets

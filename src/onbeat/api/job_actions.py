@@ -18,7 +18,9 @@ from onbeat.api.schemas.jobs import write_payload
 from onbeat.api.schemas.kept_out import view_kept_out
 from onbeat.api.schemas.runs import RunView, view_run
 from onbeat.domain.ids import format_job_id
+from onbeat.domain.instants import parse_instant
 from onbeat.domain.webhook import check_text
+from onbeat.services.pauses import check_until
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"], route_class=EdgeRoute)
 
@@ -33,9 +35,11 @@ async def pause_job(
     context = context_of(request)
     job = await own_job(context, principal, job_id)
     cancels = body.running == "cancel"
+    until = None if body.until is None else parse_instant(body.until, field="until")
+    check_until(until, now=context.clock.now())
 
     async def produce() -> Response:
-        paused = await context.jobs.pause(job.job_id, note=body.note, cancel=cancels)
+        paused = await context.jobs.pause(job.job_id, note=body.note, cancel=cancels, until=until)
         bound = await context.runs.side_effects_end_at(paused, asked_to_stop=cancels)
         view = {"job": view_job(paused), "last_possible_side_effect_at": moment(bound)}
         return json_answer(view, headers={"etag": etag(paused.version)})

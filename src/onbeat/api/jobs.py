@@ -153,10 +153,17 @@ async def patch_job(request: Request, job_id: str, principal: JobsWriter, if_mat
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(404, 412), summary="Delete a job; its history stays")
-async def delete_job(request: Request, job_id: str, principal: JobsWriter, if_match: IfMatch = None) -> Response:
+async def delete_job(
+    request: Request,
+    job_id: str,
+    principal: JobsWriter,
+    if_match: IfMatch = None,
+    running: Annotated[Literal["finish", "cancel"], Query(description="What happens to attempts that run")] = "finish",
+) -> Response:
     context = context_of(request)
     job = await own_job(context, principal, job_id)
-    await context.jobs.delete(job.job_id, if_version=version_to_match(if_match, job.version))
+    version = version_to_match(if_match, job.version)
+    await context.jobs.delete(job.job_id, if_version=version, cancel=running == "cancel")
     return Response(status_code=204)
 
 

@@ -24,7 +24,7 @@ from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
 from onbeat.loops.dispatcher import dispatcher_loop
 from onbeat.loops.loop import Loop
-from onbeat.loops.maintenance import heartbeat_loop, reaper_loop, replanner_loop, retention_loop
+from onbeat.loops.maintenance import heartbeat_loop, pauses_loop, reaper_loop, replanner_loop, retention_loop
 from onbeat.loops.supervisor import StopSignal, Supervisor
 from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
@@ -139,6 +139,7 @@ class _Node:
             reaper_loop(services.reap),
             retention_loop(services.retain),
             replanner_loop(services.calendars, wake=services.replan_wake),
+            pauses_loop(services.pauses, clock=services.clock, wake=services.pauses_wake),
             heartbeat_loop(services.store, clock=services.clock, name=self._name, kind="node", detail=detail.decode()),
         ]
 
@@ -149,6 +150,7 @@ class _Node:
             calendars=services.calendars,
             almanac=services.almanac,
             runs=services.runs,
+            pauses=services.pauses,
             leasing_for=services.leasing_for,
             keys=None if self._dev is not None else services.keys,
             secrets=services.secrets,

@@ -21,6 +21,7 @@ from onbeat.services.handoff import Handoff
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
 from onbeat.services.retain import Retain
@@ -50,6 +51,8 @@ class Services:
     replan_wake: Wake
     jobs: Jobs
     runs: Runs
+    pauses: Pauses
+    pauses_wake: Wake
     reap: Reap
     retain: Retain
     keys: ApiKeys
@@ -121,6 +124,18 @@ def _build_services(
         recovery=Recovery(per_s=settings.recovery_per_s),
         lease_s=settings.lease_s,
     )
+    jobs = Jobs(
+        store=store,
+        clock=clock,
+        dispatch=dispatch,
+        dispatch_wake=dispatch_wake,
+        running=running,
+        secrets=secrets,
+        almanac=almanac,
+        egress=egress,
+    )
+    runs = Runs(store=store, clock=clock, handoff=handoff, running=running)
+    pauses_wake = Wake()
     return Services(
         store=store,
         clock=clock,
@@ -134,16 +149,10 @@ def _build_services(
             store=store, clock=clock, almanac=almanac, replan_wake=replan_wake, dispatch_wake=dispatch_wake
         ),
         replan_wake=replan_wake,
-        jobs=Jobs(
-            store=store,
-            clock=clock,
-            dispatch=dispatch,
-            dispatch_wake=dispatch_wake,
-            secrets=secrets,
-            almanac=almanac,
-            egress=egress,
-        ),
-        runs=Runs(store=store, clock=clock, handoff=handoff, running=running),
+        jobs=jobs,
+        runs=runs,
+        pauses=Pauses(store=store, clock=clock, jobs=jobs, runs=runs, wake=pauses_wake),
+        pauses_wake=pauses_wake,
         reap=Reap(store=store, clock=clock, handoff=handoff, definitions=definitions, jitter=jitter),
         retain=Retain(store=store, clock=clock, keep_s=round(settings.keep_days * 86_400)),
         keys=ApiKeys(store=store, clock=clock),

@@ -10,6 +10,7 @@ import typer
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
 from onbeat.cli.job_views import print_job, print_jobs
 from onbeat.cli.moments import in_zone, zone_of
+from onbeat.cli.pauses import pause_request
 from onbeat.cli.terminal import print_fields, print_json, print_table
 
 app = typer.Typer(help="Define jobs, look at them, stop and start them.", no_args_is_help=True)
@@ -218,10 +219,15 @@ def update_job(
 
 
 @app.command("delete")
-def delete_job(job: JobArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
+def delete_job(
+    job: JobArgument,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Also stop what runs.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
     """Delete a job. What waits is cancelled, what runs may finish, the history stays."""
     with connect(server) as api:
-        api.delete_job(job)
+        api.delete_job(job, running="cancel" if cancel else "finish")
     if as_json:
         print_json({"deleted": job})
     else:
@@ -232,14 +238,13 @@ def delete_job(job: JobArgument, server: ServerOption = DEFAULT_SERVER, as_json:
 def pause_job(
     job: JobArgument,
     note: Annotated[str | None, typer.Option(help="Why, for whoever finds it paused.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="RFC3339", help="When it ends by itself.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Also cancel what waits and stop what runs.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
     """No new run and no new attempt from now on. Tells when the last side effect can have begun."""
-    request: dict[str, Any] = {"running": "cancel" if cancel else "finish"}
-    if note is not None:
-        request["note"] = note
+    request = pause_request(note=note, until=until, cancel=cancel)
     with connect(server) as api:
         paused = api.pause_job(job, request)
     if as_json:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from onbeat.cli import calendars, db, dev, doctor, jobs, keys, next_fires, runs, secrets, serve, version, worker
+from onbeat.cli import calendars, db, dev, doctor, jobs, keys, next_fires, pauses, runs, secrets, serve, version, worker
 from onbeat.cli.exits import Exit, exit_code, report
 from onbeat.domain.errors import OnbeatError
 
@@ -25,6 +25,9 @@ app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(runs.app, name="runs")
+app.command("pause")(pauses.pause_many)
+app.command("resume")(pauses.resume_many)
+app.command("pauses")(pauses.list_pauses)
 app.command("next")(next_fires.next_fires)
 app.add_typer(calendars.app, name="calendars")
 app.add_typer(keys.app, name="keys")

@@ -86,9 +86,9 @@ class Api:
         headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
         return self._call("PATCH", self._by_id(job), body=changes, headers=headers)
 
-    def delete_job(self, job: str) -> None:
-        """Its history stays."""
-        self._call("DELETE", self._by_id(job))
+    def delete_job(self, job: str, *, running: str = "finish") -> None:
+        """Its history stays. `running`: what happens to attempts that run, finish or cancel."""
+        self._call("DELETE", self._by_id(job), query={"running": running})
 
     def pause_job(self, job: str, body: Json) -> Json:
         """Tells `last_possible_side_effect_at`."""
@@ -97,6 +97,18 @@ class Api:
     def resume_job(self, job: str) -> Json:
         """Goes on at the next future instant."""
         return self._call("POST", f"{self._by_id(job)}/resume", body={})
+
+    def pause_many(self, body: Json) -> Json:
+        """Everything, or every job with a tag. Tells `last_possible_side_effect_at`."""
+        return self._call("POST", "/v1/pause", body=body)
+
+    def resume_many(self, body: Json) -> Json:
+        """End such a pause."""
+        return self._call("POST", "/v1/resume", body=body)
+
+    def find_pauses(self) -> Json:
+        """Pauses of many jobs that hold."""
+        return self._call("GET", "/v1/pauses")
 
     def trigger_job(self, job: str, body: Json) -> Json:
         """The run that was recorded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onbeat.clock import Clock
 from onbeat.loops.loop import Loop
 from onbeat.services.calendars import Calendars
+from onbeat.services.pauses import Pauses
 from onbeat.services.reap import BATCH as REAP_BATCH
 from onbeat.services.reap import Reap
 from onbeat.services.retain import Retain
@@ -22,6 +23,9 @@ PRUNE_PAUSE_S = 0.2
 REPLAN_EVERY_S = 60.0
 """A change wakes the replanner. Looking by itself serves what a crash has left behind."""
 REPLAN_PAUSE_S = 0.05
+
+PAUSES_EVERY_S = 1.0
+"""A job goes on at most this long after its pause ended; what came due meanwhile is inside grace."""
 
 BEAT_EVERY_S = 5.0
 
@@ -51,6 +55,16 @@ def replanner_loop(calendars: Calendars, *, wake: Wake) -> Loop:
         return REPLAN_PAUSE_S if await calendars.replan() else REPLAN_EVERY_S
 
     return Loop("replanner", step, wake=wake)
+
+
+def pauses_loop(pauses: Pauses, *, clock: Clock, wake: Wake) -> Loop:
+    """Ends pauses that are over, and goes on with those that a stopped process left half done."""
+
+    async def step() -> float:
+        ends_at = await pauses.keep_up()
+        return PAUSES_EVERY_S if ends_at is None else min(max((ends_at - clock.now()) / 1e6, 0.0), PAUSES_EVERY_S)
+
+    return Loop("pauses", step, wake=wake)
 
 
 def heartbeat_loop(store: Store, *, clock: Clock, name: str, kind: str, detail: str) -> Loop:

@@ -19,14 +19,17 @@ from onbeat.domain.timetable import calendar_names
 from onbeat.services.almanac import Almanac
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.job_rules import JobDraft, check_draft
+from onbeat.services.running import RunningHere
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
-from onbeat.store.values import KEEP, JobChange, JobFilter, KeepClock, Mark, NewJob, Page, StoredJob
+from onbeat.store.values import KEEP, JobChange, JobFilter, KeepClock, Mark, NewJob, Page, Pause, RunFilter, StoredJob
 
 SETTLE_TRIES = 100
 """How often a change first lets the dispatcher record what of the job is due, 128 instants at a time; what is left
 after that, because ever more instants became due meanwhile, is recorded as missed."""
+
+LARGEST_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Jobs:
         clock: Clock,
         dispatch: Dispatch,
         dispatch_wake: Wake,
+        running: RunningHere,
         secrets: SigningSecrets,
         almanac: Almanac,
         egress: EgressRules,
@@ -59,6 +63,7 @@ class Jobs:
         self._clock = clock
         self._dispatch = dispatch
         self._dispatch_wake = dispatch_wake
+        self._running = running
         self._secrets = secrets
         self._almanac = almanac
         self._egress = egress
@@ -177,34 +182,52 @@ class Jobs:
                 reason=stored.reason if is_paused else None,
                 paused_at=now if is_paused else None,
                 paused_until=stored.paused_until if is_paused else None,
+                paused_by=stored.paused_by if is_paused else None,
                 next_fire_at=next_fire_at,
                 marks=() if same_instants else self._marks_until(stored, existing, now),
             )
 
         return await self._change(job_id, decide)
 
-    async def pause(self, job_id: int, *, note: str | None, cancel: bool) -> StoredJob:
-        """No new run and no new attempt from now on; what runs goes on, or is asked to stop."""
+    async def pause(self, job_id: int, *, note: str | None, cancel: bool, until: int | None = None) -> StoredJob:
+        """No new run and no new attempt from now on; what runs goes on, or is asked to stop.
+
+        A job that is paused already gets the new note and end; one that a wider pause holds is then paused by itself.
+        """
 
         def decide(stored: StoredJob, now: int) -> JobChange | None:
             if stored.state == JobState.PAUSED:
-                return None
+                reason = stored.reason if note is None else note
+                if not cancel and (reason, until, None) == (stored.reason, stored.paused_until, stored.paused_by):
+                    return None
+                paused_at = now if stored.paused_at is None else stored.paused_at
+                return self._paused(stored, paused_at, reason=reason, until=until, by=None, cancel=cancel)
             if stored.state != JobState.ACTIVE:
                 raise StateConflict(f"the job is {stored.state}; only an active job can be paused", field="state")
-            return JobChange(
-                state=JobState.PAUSED,
-                reason=note,
-                paused_at=now,
-                next_fire_at=None,
-                marks=self._marks_until(stored, _readable(stored), now),
-                cancels_pending=cancel,
-                cancels_running=cancel,
-            )
+            return self._paused(stored, now, reason=note, until=until, by=None, cancel=cancel)
 
-        return await self._change(job_id, decide)
+        job = await self._change(job_id, decide)
+        if cancel:
+            await self._stop_here(job_id)
+        return job
+
+    async def hold(self, job_id: int, pause: Pause) -> None:
+        """Pause a job because a wider pause covers it; one that is not active is left as it is."""
+
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
+            if stored.state != JobState.ACTIVE:
+                return None
+            return self._paused(stored, now, reason=pause.note, until=None, by=pause.tag, cancel=pause.cancels)
+
+        await self._change(job_id, decide)
+        if pause.cancels:
+            await self._stop_here(job_id)
 
     async def resume(self, job_id: int) -> StoredJob:
-        """Go on at the next future instant; those of the pause are recorded as one skipped(paused) row: no burst."""
+        """Go on at the next future instant; those of the pause are recorded as one skipped(paused) row: no burst.
+
+        Where a wider pause covers the job, that one holds it from now on.
+        """
 
         def decide(stored: StoredJob, now: int) -> JobChange | None:
             if stored.state == JobState.ACTIVE:
@@ -215,28 +238,55 @@ class Jobs:
                     field="state",
                     remedy="mend its definition with PATCH" if stored.state == JobState.ERROR else None,
                 )
-            definition = decode_definition(stored.definition)
-            timetable = self._almanac.timetable(stored.namespace, definition.schedules, job_id=stored.job_id)
-            next_fire_at = timetable.next_after(now)
-            return JobChange(
-                state=JobState.ACTIVE if next_fire_at is not None else JobState.COMPLETED,
-                next_fire_at=next_fire_at,
-                marks=self._marks_until(stored, definition, now),
-            )
+            if stored.paused_by is not None:
+                held_by = f"of the tag {stored.paused_by!r}" if stored.paused_by else "of everything"
+                raise StateConflict(
+                    f"the job is held by the pause {held_by}", field="state", remedy="end that one with POST /v1/resume"
+                )
+            return self._resumed(stored, decode_definition(stored.definition), ended_at=now)
 
         return await self._change(job_id, decide)
 
-    async def delete(self, job_id: int, *, if_version: int | None) -> None:
-        """Hide the job and free its key; what waits is cancelled, what runs may finish, the history stays."""
+    async def resume_after(self, job_id: int, tag: str | None, *, ended_at: int) -> None:
+        """Resume a job whose pause is over: of `tag`, or its own one where that is None. It ended at its
+        `paused_until` or at `ended_at`, whichever is earlier: what came due since is late, not paused.
+        """
+
+        def decide(stored: StoredJob, now: int) -> JobChange | None:
+            if stored.state != JobState.PAUSED or stored.paused_by != tag:
+                return None
+            if tag is None and (stored.paused_until is None or stored.paused_until > now):
+                return None  # it was paused anew meanwhile
+            try:
+                definition = decode_definition(stored.definition)
+                over_at = ended_at if stored.paused_until is None else min(ended_at, stored.paused_until)
+                return self._resumed(stored, definition, ended_at=max(over_at, stored.recorded_until))
+            except (DefinitionError, ValueError) as error:
+                return JobChange(state=JobState.ERROR, reason=str(error), next_fire_at=None)
+
+        await self._change(job_id, decide)
+
+    async def delete(self, job_id: int, *, if_version: int | None, cancel: bool = False) -> None:
+        """Hide the job and free its key; what waits is cancelled, what runs may finish or is asked to stop, the
+        history stays.
+        """
 
         def decide(stored: StoredJob, now: int) -> JobChange | None:
             if stored.state == JobState.DELETED:
                 return None
             _check_version(stored, if_version)
             marks = self._marks_until(stored, _readable(stored), now)
-            return JobChange(state=JobState.DELETED, next_fire_at=None, marks=marks, cancels_pending=True)
+            return JobChange(
+                state=JobState.DELETED,
+                next_fire_at=None,
+                marks=marks,
+                cancels_pending=True,
+                cancels_running=cancel,
+            )
 
         await self._change(job_id, decide)
+        if cancel:
+            await self._stop_here(job_id)
 
     async def next_fires(self, job: StoredJob, *, count: int) -> list[int]:
         """The next planned instants, by the function that the dispatcher uses."""
@@ -290,6 +340,12 @@ class Jobs:
                 remedy="create it with POST /v1/secrets/{name}:rotate, or leave the field out to use `default`",
             )
 
+    async def _stop_here(self, job_id: int) -> None:
+        """Let attempts in this process hear at once that they were asked to stop; others hear with a heartbeat."""
+        where = RunFilter(job_id=job_id, states=frozenset({RunState.RUNNING}))
+        running = await self._store.runs.find(where, Page(limit=LARGEST_PAGE))
+        self._running.cancel([run.key for run in running if run.cancel_requested])
+
     async def _change(self, job_id: int, decide: Callable[[StoredJob, int], JobChange | None]) -> StoredJob:
         """Let the dispatcher record what is due, then change; the clock's own instants are never lost in between."""
         for tries_left in reversed(range(SETTLE_TRIES)):
@@ -316,6 +372,35 @@ class Jobs:
             self._dispatch_wake.set()
             return job
         raise AssertionError("the last try never asks for the dispatcher")
+
+    def _paused(
+        self, stored: StoredJob, paused_at: int, *, reason: str | None, until: int | None, by: str | None, cancel: bool
+    ) -> JobChange:
+        """The change that pauses a job from `paused_at`, or says anew how it is paused."""
+        marks = self._marks_until(stored, _readable(stored), paused_at) if stored.state == JobState.ACTIVE else ()
+        return JobChange(
+            state=JobState.PAUSED,
+            reason=reason,
+            paused_at=paused_at,
+            paused_until=until,
+            paused_by=by,
+            next_fire_at=None,
+            marks=marks,
+            cancels_pending=cancel,
+            cancels_running=cancel,
+        )
+
+    def _resumed(self, stored: StoredJob, definition: Definition, *, ended_at: int) -> JobChange:
+        """The change that ends a pause at `ended_at`: the clock shows the next instant after it, though it be past."""
+        ended_at = ended_at if stored.paused_at is None else max(ended_at, stored.paused_at)
+        next_fire_at = self._almanac.timetable(stored.namespace, definition.schedules, job_id=stored.job_id).next_after(
+            ended_at
+        )
+        return JobChange(
+            state=JobState.ACTIVE if next_fire_at is not None else JobState.COMPLETED,
+            next_fire_at=next_fire_at,
+            marks=self._marks_until(stored, definition, ended_at),
+        )
 
     def _marks_until(self, stored: StoredJob, definition: Definition | None, now: int) -> tuple[Mark, ...]:
         """Planned instants up to `now` that have no record and get no run: those of a pause as skipped, and those that

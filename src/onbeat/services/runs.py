@@ -15,7 +15,7 @@ from onbeat.domain.states import ENDED, JobState, RunState, Trigger
 from onbeat.services.handoff import Handoff
 from onbeat.services.running import RunningHere
 from onbeat.store.contract import Store
-from onbeat.store.values import AttemptView, DueJob, NewRun, Page, RunFilter, RunView, StoredJob
+from onbeat.store.values import AttemptView, DueJob, NewRun, Page, Pause, RunFilter, RunView, StoredJob
 
 TRIGGER_TRIES = 10
 """Two manual runs in one microsecond want the same key; the later one takes another, drawn from four times as many
@@ -27,6 +27,8 @@ PAUSE_BOUND_US = 5_000_000
 
 LONGEST_RUN_US = 30 * 86_400 * SECOND_US
 """What `max_run_time_s` may be at most: for a run whose deadline is not told."""
+
+LARGEST_PAGE = 1_000
 
 REMEMBERED_NAMESPACES = 100_000
 
@@ -89,6 +91,22 @@ class Runs:
                 end = min(end, run.lease_until)
             bound = max(bound, end)
         return bound
+
+    async def side_effects_of_pause_end_at(self, pause: Pause) -> int:
+        """The same for a pause of many jobs, all of which are paused now."""
+        bound = self._clock.now() + PAUSE_BOUND_US
+        page = Page(limit=LARGEST_PAGE)
+        where = RunFilter(states=frozenset({RunState.RUNNING}))
+        jobs: dict[int, int] = {}
+        while running := await self._store.runs.find(where, page):
+            for job_id in {run.key.job_id for run in running} - jobs.keys():
+                job = await self._store.jobs.get(job_id)
+                is_covered = job is not None and job.namespace == pause.namespace
+                if job is not None and is_covered and (not pause.tag or pause.tag in job.tags):
+                    jobs[job_id] = await self.side_effects_end_at(job, asked_to_stop=pause.cancels)
+            last = running[-1].key
+            page = Page(limit=LARGEST_PAGE, after=(last.scheduled_at, last.job_id))
+        return max([bound, *jobs.values()])
 
     async def attempts(self, key: RunKey) -> Sequence[AttemptView]:
         """Every finished attempt of a run. Raises RunNotFound."""

@@ -36,6 +36,7 @@ from onbeat.store.values import (
     NewRun,
     NodeInfo,
     Page,
+    Pause,
     Replanned,
     RunFilter,
     RunView,
@@ -56,6 +57,7 @@ class Jobs(Protocol):
     async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
         """Write jobs and their clocks, all at version 1. One answer per job, in order.
 
+        A job that a pause covers (see Pauses) is written as paused by it, without a clock.
         None: a job with that key or that `job_id` is there already (in the database, deleted ones too, or earlier in
         this batch), nothing was written for that one.
         """
@@ -84,6 +86,7 @@ class Jobs(Protocol):
         stop where the change says so, the former definition is kept under its version when the definition changed
         (runs already recorded keep using it), then the job's row and clock. `decide` returning None writes nothing.
         `calendars` replaces the job's uses of calendars; a deleted job uses none.
+        A job that would be active though a pause covers it is paused by that one instead, at `now`.
         When the change raises max_running, runs that wait for a lane get one as far as lanes are free.
         A taken key raises KeyTaken. Answer: the job after the change; None: no such job.
         """
@@ -123,6 +126,42 @@ class Calendars(Protocol):
         only with the state. Where `decide` raises, that job is set to `error` and the others go on.
         How far it came is remembered in the same transaction, so that a crash leaves no job out.
         """
+        ...
+
+
+class Pauses(Protocol):
+    """Pauses of a tag or of everything, and pauses that are over.
+
+    While one has not ended, no job that it covers can become active, and none is created active: `Jobs` sees to it in
+    its own transactions. What is left is to pause those that were active when it began.
+    """
+
+    async def begin(self, pause: Pause) -> None:
+        """Write it. One that is there for the same tag keeps its `paused_at` and has to be spread anew."""
+        ...
+
+    async def find(self) -> list[Pause]:
+        """All of them, those that end too."""
+        ...
+
+    async def note_spread(self, namespace: str, tag: str) -> None:
+        """Every job that it covers is paused."""
+        ...
+
+    async def end(self, namespace: str, tag: str, *, ended_at: int) -> bool:
+        """It covers nothing from now on; its jobs are still to be resumed. False: there is no such pause."""
+        ...
+
+    async def drop(self, namespace: str, tag: str) -> None:
+        """Forget one that has ended. One that was begun again meanwhile stays."""
+        ...
+
+    async def jobs_held_by(self, namespace: str, tag: str, *, limit: int) -> list[int]:
+        """Jobs that are paused by it."""
+        ...
+
+    async def jobs_over(self, *, now: int, limit: int) -> list[int]:
+        """Jobs whose own pause ended by itself: `paused_until <= now`, earliest first."""
         ...
 
 
@@ -344,6 +383,9 @@ class Store(Protocol):
 
     @property
     def calendars(self) -> Calendars: ...
+
+    @property
+    def pauses(self) -> Pauses: ...
 
     @property
     def fires(self) -> Fires: ...

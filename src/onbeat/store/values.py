@@ -46,6 +46,7 @@ class StoredJob:
     updated_at: int
     paused_at: int | None = None
     paused_until: int | None = None
+    paused_by: str | None = None  # None: its own pause; else the tag of a Pause ("": of everything)
     recorded_until: int = 0  # the newest instant that has a record; filled for the decision of a change only
 
 
@@ -84,11 +85,26 @@ class JobChange:
     reason: str | None = None  # written whenever `state` is
     paused_at: int | None = None  # written whenever `state` is
     paused_until: int | None = None  # written whenever `state` is
+    paused_by: str | None = None  # written whenever `state` is
     next_fire_at: int | KeepClock | None = KEEP
     marks: tuple[Mark, ...] = ()
     raises_version: bool = True
     cancels_pending: bool = False  # end every pending run as `cancelled`
     cancels_running: bool = False  # set cancel_requested on every running run
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of many jobs at once. `tag` "" covers everything in the namespace."""
+
+    namespace: str
+    tag: str
+    note: str | None
+    paused_at: int
+    until: int | None = None
+    cancels: bool = False  # what runs is asked to stop
+    is_spread: bool = False  # every job that it covers is paused
+    ended_at: int | None = None  # it is over, and its jobs are being resumed
 
 
 @dataclass(frozen=True, slots=True)

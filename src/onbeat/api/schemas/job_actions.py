@@ -42,6 +42,7 @@ class PauseBody(Body):
 
     note: Annotated[Text | None, Field(max_length=500, description="Why, for whoever finds it paused")] = None
     running: Literal["finish", "cancel"] = Field("finish", description="What happens to attempts that run")
+    until: str | None = Field(None, max_length=64, description="RFC 3339: it ends by itself then")
 
 
 class PausedView(View):

@@ -76,6 +76,8 @@ class JobView(JobRef):
     created_at: str
     updated_at: str
     paused_at: str | None
+    paused_until: str | None = Field(description="When its own pause ends by itself")
+    paused_by: str | None = Field(description="`all` or `tag:…`: the pause of many jobs that holds it; null: its own")
     schedules: list[ScheduleView]
     target: TargetView | None
     grace_s: int | None
@@ -116,6 +118,8 @@ def view_job(job: StoredJob) -> dict[str, Any]:
         "created_at": moment(job.created_at),
         "updated_at": moment(job.updated_at),
         "paused_at": moment(job.paused_at),
+        "paused_until": moment(job.paused_until),
+        "paused_by": None if job.paused_by is None else f"tag:{job.paused_by}" if job.paused_by else "all",
         **(_readable(job) or _UNREADABLE),
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import park
@@ -97,13 +98,18 @@ class SqliteCalendars:
             return
         if next_fire_at is KEEP:
             return
-        if next_fire_at is None:
+        state = JobState.COMPLETED if next_fire_at is None else JobState.ACTIVE
+        note, paused_at, paused_by = None, None, None
+        if state is JobState.ACTIVE and job.state is not state:
+            pause = covering_pause(connection, job.namespace, job.tags)
+            if pause is not None:
+                state, paused_at, (paused_by, note) = JobState.PAUSED, now, pause
+        if next_fire_at is None or state is JobState.PAUSED:
             connection.execute(_JOBS["drop_clock"], (slot, job.job_id))
         else:
             connection.execute(_JOBS["put_clock"], (slot, job.job_id, next_fire_at))
-        state = JobState.COMPLETED if next_fire_at is None else JobState.ACTIVE
         if state is not job.state:
-            connection.execute(_JOBS["set_job_state"], (state, None, 0, now, None, job.job_id))
+            connection.execute(_JOBS["set_job_state"], (state, note, 0, now, paused_at, paused_by, job.job_id))
 
 
 def write_uses(connection: apsw.Connection, job_id: int, *, namespace: str, names: tuple[str, ...]) -> None:

@@ -135,6 +135,8 @@ def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: 
     next_fire_at = connection.execute(_JOBS["clock_of"], (live.slot, job_id)).get
     # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
     paused_at = now if next_fire_at is None else min(now, next_fire_at - 1)
-    connection.execute(_JOBS["set_job_state"], (JobState.PAUSED, storable_text(reason), 1, now, paused_at, job_id))
+    connection.execute(
+        _JOBS["set_job_state"], (JobState.PAUSED, storable_text(reason), 1, now, paused_at, None, job_id)
+    )
     connection.execute(_JOBS["drop_clock"], (live.slot, job_id))
     connection.execute(_JOBS["hold_runs"], (1, live.slot, job_id))

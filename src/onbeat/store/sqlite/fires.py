@@ -128,7 +128,7 @@ class SqliteFires:
         self, connection: apsw.Connection, row: Row, decide: Decide, *, parked: list[tuple[int, str]], now: int
     ) -> PlannedFire | None:
         """Decide about one due clock. None: it is gone, with its job parked or not active."""
-        due_at, job_id, is_busy = row[9], row[14], row[15]
+        due_at, job_id, is_busy = row[9], row[15], row[16]
         slot = job_id % self._slots
         if row[6] != JobState.ACTIVE:
             connection.execute(_JOBS["drop_clock"], (slot, job_id))
@@ -184,9 +184,9 @@ def _read_due(connection: apsw.Connection, *, now: int, limit: int, latest: int)
     rows: list[Row] = []
     if latest:
         rows = connection.execute(_QUERIES["latest_due_jobs"], (now, min(latest, limit))).fetchall()
-    taken = {row[14] for row in rows}
+    taken = {row[15] for row in rows}
     earliest = connection.execute(_QUERIES["due_jobs"], (now, limit - len(rows))).fetchall()
-    return rows + [row for row in earliest if row[14] not in taken]
+    return rows + [row for row in earliest if row[15] not in taken]
 
 
 def _read_lanes(connection: apsw.Connection, job_id: int, *, slot: int) -> tuple[tuple[LaneHold, ...], int | None]:

@@ -11,6 +11,7 @@ from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
 from onbeat.store.sqlite.calendars import write_uses
 from onbeat.store.sqlite.lanes import pass_lanes_on
+from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_mark
@@ -65,30 +66,34 @@ class SqliteJobs:
             change = decide(replace(before, recorded_until=recorded_until))
             if change is None:
                 return before
+            change = _heed_pauses(connection, before, change, now=now)
             self._write_change(connection, before, change, now=now)
             return _read_job(connection, job_id)
 
         return await self._writer.submit(write)
 
     def _create(self, connection: apsw.Connection, job: NewJob, *, now: int) -> StoredJob | None:
-        slot = job.job_id % self._slots
+        slot, state = job.job_id % self._slots, job.state
+        reason, paused_at, paused_by = None, None, None
+        if state is JobState.ACTIVE and (pause := covering_pause(connection, job.namespace, job.tags)) is not None:
+            state, paused_at, (paused_by, reason) = JobState.PAUSED, now, pause
         connection.execute(
             _QUERIES["insert_job"],
             (
-                job.job_id, slot, job.namespace, job.key, job.name, encode_strings(job.tags), job.state,
-                job.definition, job.max_running, now,
+                job.job_id, slot, job.namespace, job.key, job.name, encode_strings(job.tags), state, reason,
+                job.definition, job.max_running, now, paused_at, paused_by,
             ),
         )  # fmt: skip
         if not connection.changes():
             return None
         if job.calendars:
             write_uses(connection, job.job_id, namespace=job.namespace, names=job.calendars)
-        next_fire_at = job.next_fire_at if job.state is JobState.ACTIVE else None
+        next_fire_at = job.next_fire_at if state is JobState.ACTIVE else None
         if next_fire_at is not None:
             connection.execute(_QUERIES["put_clock"], (slot, job.job_id, next_fire_at))
         return StoredJob(
-            job.job_id, job.namespace, job.key, job.name, job.tags, 1, job.state, None, job.definition, next_fire_at,
-            now, now,
+            job.job_id, job.namespace, job.key, job.name, job.tags, 1, state, reason, job.definition, next_fire_at,
+            now, now, paused_at, None, paused_by,
         )  # fmt: skip
 
     def _write_change(self, connection: apsw.Connection, before: StoredJob, change: JobChange, *, now: int) -> None:
@@ -118,6 +123,29 @@ class SqliteJobs:
         pass_lanes_on(connection, [job_id], slots=self._slots, now=now)
 
 
+def _heed_pauses(connection: apsw.Connection, before: StoredJob, change: JobChange, *, now: int) -> JobChange:
+    """The change, but for a job that would be active though a pause covers it: that pause holds it then."""
+    if (change.state or before.state) is not JobState.ACTIVE:
+        return change
+    tags = before.tags if change.tags is None else change.tags
+    pause = covering_pause(connection, before.namespace, tags)
+    if pause is None:
+        return change
+    tag, note = pause
+    clock = before.next_fire_at if change.next_fire_at is KEEP else change.next_fire_at
+    # An instant that the clock shows and nobody has recorded belongs to the pause: nothing else would account for it.
+    paused_at = now if clock is None else min(now, clock - 1)
+    return replace(
+        change,
+        state=JobState.PAUSED,
+        reason=note,
+        paused_at=paused_at,
+        paused_until=None,
+        paused_by=tag,
+        next_fire_at=None,
+    )
+
+
 def _write_row(
     connection: apsw.Connection,
     before: StoredJob,
@@ -134,8 +162,10 @@ def _write_row(
             raise KeyTaken(f"another job in {before.namespace!r} already has the key {key!r}", field="key")
     if change.state is None:
         reason, paused_at, paused_until = before.reason, before.paused_at, before.paused_until
+        paused_by = before.paused_by
     else:
         reason, paused_at, paused_until = change.reason, change.paused_at, change.paused_until
+        paused_by = change.paused_by
     connection.execute(
         _QUERIES["update_job"],
         (
@@ -150,6 +180,7 @@ def _write_row(
             now,
             paused_at,
             paused_until,
+            paused_by,
             before.job_id,
         ),
     )

@@ -140,7 +140,7 @@ def insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot
 
 def park(connection: apsw.Connection, job_id: int, *, slot: int, reason: str, now: int) -> None:
     """Set a job to `error`, without a clock, so that it stops no other."""
-    connection.execute(_JOBS["set_job_state"], (JobState.ERROR, storable_text(reason), 0, now, None, job_id))
+    connection.execute(_JOBS["set_job_state"], (JobState.ERROR, storable_text(reason), 0, now, None, None, job_id))
     connection.execute(_JOBS["drop_clock"], (slot, job_id))
 
 
@@ -160,7 +160,7 @@ def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: 
         plan, job_id = fire.plan, fire.due.job.job_id
         if plan.state is not None:
             reason = storable_text(plan.reason)
-            connection.execute(_JOBS["set_job_state"], (plan.state, reason, 0, now, None, job_id))
+            connection.execute(_JOBS["set_job_state"], (plan.state, reason, 0, now, None, None, job_id))
         if plan.next_fire_at is None or plan.state not in (None, JobState.ACTIVE):
             connection.execute(_JOBS["drop_clock"], (fire.slot, job_id))
         else:

@@ -35,10 +35,10 @@ def decode_strings(text: str) -> tuple[str, ...]:
 
 
 def stored_job(row: Row) -> StoredJob:
-    """From the fourteen columns that every query for jobs begins with."""
+    """From the fifteen columns that every query for jobs begins with."""
     return StoredJob(
         row[0], row[1], row[2], row[3], decode_strings(row[4]), row[5], JOB_STATES[row[6]], row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13],
+        row[10], row[11], row[12], row[13], row[14],
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from onbeat.store.sqlite.jobs import SqliteJobs
 from onbeat.store.sqlite.leases import SqliteLeases
 from onbeat.store.sqlite.migrate import check_not_newer, load_migrations, migrate, read_schema_version
 from onbeat.store.sqlite.nodes import SqliteNodes
+from onbeat.store.sqlite.pauses import SqlitePauses
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.rows import Row
@@ -48,6 +49,7 @@ class SqliteStore:
         self._read_time = read_time
         self._jobs = SqliteJobs(writer=writer, readers=readers, slots=slots)
         self._calendars = SqliteCalendars(writer=writer, readers=readers, slots=slots)
+        self._pauses = SqlitePauses(writer=writer, readers=readers)
         self._fires = SqliteFires(writer=writer, readers=readers, slots=slots)
         self._leases = SqliteLeases(writer=writer, readers=readers, slots=slots)
         self._runs = SqliteRuns(writer=writer, readers=readers, slots=slots)
@@ -61,6 +63,10 @@ class SqliteStore:
     @property
     def calendars(self) -> SqliteCalendars:
         return self._calendars
+
+    @property
+    def pauses(self) -> SqlitePauses:
+        return self._pauses
 
     @property
     def fires(self) -> SqliteFires:

@@ -44,7 +44,7 @@ SELECT namespace, name, replan_after FROM calendars WHERE replan_after IS NOT NU
 -- Walks the primary key of calendar_uses from where the last batch ended.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM calendar_uses AS u
 CROSS JOIN jobs AS j ON j.job_id = u.job_id
 LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id

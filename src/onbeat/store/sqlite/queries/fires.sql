@@ -6,7 +6,7 @@
 -- `busy` saves two look-ups for the many jobs that have no live run.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
 WHERE c.next_fire_at <= :now
@@ -17,7 +17,7 @@ LIMIT :limit;
 -- Walks clocks_due backwards: what came due last.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
 WHERE c.next_fire_at <= :now
@@ -28,7 +28,7 @@ LIMIT :limit;
 -- Walks the primary keys of clocks and jobs: one job, past all that are due before it.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until, c.job_id AS clock_of,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c LEFT JOIN jobs AS j ON j.job_id = c.job_id
 WHERE c.slot = :slot AND c.job_id = :job_id AND c.next_fire_at <= :now;

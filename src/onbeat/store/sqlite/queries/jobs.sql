@@ -3,9 +3,13 @@
 -- name: insert_job
 -- A taken key or job_id writes nothing.
 INSERT INTO jobs (
-    job_id, slot, namespace, key, name, tags, version, state, definition, max_running, created_at, updated_at
+    job_id, slot, namespace, key, name, tags, version, state, reason, definition, max_running, created_at, updated_at,
+    paused_at, paused_by
 )
-VALUES (:job_id, :slot, :namespace, :key, :name, :tags, 1, :state, :definition, :max_running, :now, :now)
+VALUES (
+    :job_id, :slot, :namespace, :key, :name, :tags, 1, :state, :reason, :definition, :max_running, :now, :now,
+    :paused_at, :paused_by
+)
 ON CONFLICT DO NOTHING;
 
 -- name: put_clock
@@ -22,7 +26,7 @@ DELETE FROM clocks WHERE slot = :slot AND job_id = :job_id;
 -- Walks the primary keys of jobs and clocks.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE j.job_id = :job_id;
 
@@ -44,7 +48,7 @@ SELECT max(
 -- Walks jobs_key.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE j.namespace = :namespace AND j.key = :key;
 
@@ -52,7 +56,7 @@ WHERE j.namespace = :namespace AND j.key = :key;
 -- Walks jobs_by_age backwards from the cursor.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j INDEXED BY jobs_by_age LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE
     j.state <> 'deleted'
@@ -67,7 +71,7 @@ LIMIT :limit;
 -- Walks jobs_by_namespace backwards from the cursor.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j INDEXED BY jobs_by_namespace LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE
     j.namespace = :namespace AND j.state <> 'deleted'
@@ -82,14 +86,14 @@ LIMIT :limit;
 UPDATE jobs SET
     key = :key, name = :name, tags = :tags, version = :version, state = :state, reason = :reason,
     definition = :definition, max_running = coalesce(:max_running, max_running), updated_at = max(updated_at, :now),
-    paused_at = :paused_at, paused_until = :paused_until
+    paused_at = :paused_at, paused_until = :paused_until, paused_by = :paused_by
 WHERE job_id = :job_id;
 
 -- name: set_job_state
 -- What a fire or an answer does to its job: completed, error, or paused by 410 Gone.
 UPDATE jobs SET
     state = :state, reason = :reason, version = version + :raise_by, updated_at = max(updated_at, :now),
-    paused_at = :paused_at, paused_until = NULL
+    paused_at = :paused_at, paused_until = NULL, paused_by = :paused_by
 WHERE job_id = :job_id;
 
 -- name: keep_version
