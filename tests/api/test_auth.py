@@ -107,6 +107,22 @@ async def test_a_route_wants_its_scope(
         assert admin.status_code == allowed.status_code
 
 
+async def test_every_route_refuses_keys_that_are_wrong_revoked_or_expired(
+    keyed_http: httpx.AsyncClient, bearer: KeyMaker, services: Services
+) -> None:
+    text = (await bearer("admin"))["authorization"]
+    revoked = (await bearer("admin"))["authorization"]
+    await services.keys.revoke(revoked.removeprefix("Bearer onb_").partition("_")[0])
+    wrong = text[:40] + ("A" if text[40] != "A" else "B") + text[41:]
+    expired = (await bearer("admin", expires_in_s=0))["authorization"]
+    for method, path, _ in ROUTES:
+        for header in ("Bearer nonsense", wrong, revoked, expired):
+            answer = await ask(keyed_http, method, path, {"authorization": header})
+            refused(answer, 401, "not_authenticated")
+        in_query = await keyed_http.request(method, path, params={"api_key": text.removeprefix("Bearer ")})
+        refused(in_query, 401, "not_authenticated")
+
+
 async def test_a_caller_is_asked_for_a_key_before_the_body_is_read(keyed_http: httpx.AsyncClient) -> None:
     answer = await keyed_http.post("/v1/jobs:batch", content=b"x" * 2_000_000, headers={"content-encoding": "gzip"})
     refused(answer, 401, "not_authenticated")
@@ -200,6 +216,20 @@ async def test_keys_are_made_shown_once_and_revoked(keyed_http: httpx.AsyncClien
     assert (await keyed_http.delete(f"/v1/keys/{made['id']}", headers=admin)).status_code == 204
     refused(await keyed_http.get("/v1/jobs", headers=key), 401, "not_authenticated")
     refused(await keyed_http.delete(f"/v1/keys/{made['id']}", headers=admin), 404, "key_not_found")
+
+
+async def test_administrators_of_a_namespace_see_and_revoke_its_keys_only(
+    keyed_http: httpx.AsyncClient, bearer: KeyMaker
+) -> None:
+    ours, theirs = await bearer("admin"), await bearer("admin", namespace="theirs")
+    (our_key,) = (await keyed_http.get("/v1/keys", headers=ours)).json()["items"]
+    (their_key,) = (await keyed_http.get("/v1/keys", headers=theirs)).json()["items"]
+    assert our_key["id"] != their_key["id"]
+    for caller, foreign in ((ours, their_key), (theirs, our_key)):
+        refused(await keyed_http.delete(f"/v1/keys/{foreign['id']}", headers=caller), 404, "key_not_found")
+    for caller in (ours, theirs):
+        assert (await keyed_http.get("/v1/jobs", headers=caller)).status_code == 200
+    assert (await keyed_http.delete(f"/v1/keys/{their_key['id']}", headers=theirs)).status_code == 204
 
 
 @pytest.mark.parametrize(

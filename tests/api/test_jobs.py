@@ -384,6 +384,22 @@ async def test_pages_show_every_job_once(http: httpx.AsyncClient) -> None:
     assert len(seen) == 7
 
 
+async def test_pages_stay_as_they_were_while_jobs_come_and_go(http: httpx.AsyncClient) -> None:
+    ids = [(await created(http))["id"] for _ in range(8)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await http.get("/v1/jobs", params={"limit": "3", **cursor})).json()
+        seen += [job["id"] for job in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+        await created(http)  # newer than all pages to come
+        await http.patch(f"/v1/jobs/{ids[0]}", json={"name": f"changed after {len(seen)}"})
+        await http.delete(f"/v1/jobs/{seen[-1]}")  # the very item that the cursor names
+    assert seen == ids[::-1]
+
+
 async def test_a_full_last_page_has_no_cursor(http: httpx.AsyncClient) -> None:
     for _ in range(3):
         await created(http)

@@ -72,6 +72,21 @@ async def test_pages_show_every_run_once(http: httpx.AsyncClient) -> None:
         assert seen == ids[::-1]
 
 
+async def test_pages_of_runs_stay_as_they_were_while_runs_are_made_and_end(http: httpx.AsyncClient) -> None:
+    job = await created(http, overlap="allow")
+    ids = [(await triggered(http, job))["id"] for _ in range(6)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    for _ in range(3):
+        page = (await http.get("/v1/runs", params={"limit": "2", **cursor})).json()
+        seen += [run["id"] for run in page["items"]]
+        cursor = {"cursor": page["next_cursor"] or ""}
+        await triggered(http, job)
+        (assignment,) = await claimed(http, limit=1)  # runs move from the live ones to the ended ones meanwhile
+        await http.post("/v1/runs/finish", json={"runs": [outcome(assignment)]})
+    assert seen == ids[::-1]
+
+
 async def test_pages_of_one_namespace_leave_out_the_others(http: httpx.AsyncClient, services: Services) -> None:
     job = await created(http, overlap="allow")
     theirs = (await http.post("/v1/jobs", json=queue_job(overlap="allow"))).json()
