@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from pathlib import Path
 
 import httpx
 from fastapi import FastAPI
-from tests.api.bodies import Json
+from tests.api.bodies import ContextMaker, Json
 
 from onbeat.api.problems import PROBLEMS
+from onbeat.api.schemas.jobs import EXAMPLE_JOB
+from onbeat.app.api_server import ApiServer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text()
+DECIDING = ("domain", "services", "api")
+"""Layers whose refusals reach a caller; the others refuse while they send."""
 NEVER_OVER_HTTP = {"config_invalid"}
 
 
@@ -47,3 +54,46 @@ def test_every_code_is_in_the_table_of_the_page() -> None:
         if code not in NEVER_OVER_HTTP:
             assert f"`{code}`" in PAGE, code
             assert str(status) in PAGE
+
+
+def test_every_code_of_a_definition_is_in_the_table_of_the_page() -> None:
+    codes = {
+        code
+        for layer in DECIDING
+        for module in (ROOT / "src" / "onbeat" / layer).rglob("*.py")
+        for code in re.findall(r'(?:DefinitionError|_refusal)\(\s*"([a-z_]+)"', module.read_text())
+    }
+    assert len(codes) > 20
+    assert {code for code in codes if f"`{code}`" not in PAGE} == set()
+
+
+async def test_the_jobs_that_document_and_page_show_can_be_created(http: httpx.AsyncClient) -> None:
+    (shown,) = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if '"target"' in block)
+    assert shown == EXAMPLE_JOB
+    assert (await http.post("/v1/jobs", json=shown)).status_code == 201
+
+
+async def test_the_shell_worker_of_the_page_works(make_context: ContextMaker) -> None:
+    (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    server = ApiServer(make_context(), "127.0.0.1", 0)
+    script = script.replace("http://127.0.0.1:8623", await server.start())
+    shell = await asyncio.create_subprocess_exec(
+        "sh", "-eu", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    shown, complaints = await shell.communicate()
+    await server.stop()
+    assert (shell.returncode, complaints) == (0, b"")
+    assert b'"state":"succeeded"' in shown.splitlines()[-1]
+
+
+def test_problems_are_described_as_they_are(app: FastAPI) -> None:
+    schema = app.openapi()["components"]["schemas"]["Problem"]
+    assert set(schema["required"]) == {"type", "title", "status", "code", "detail"}
+    assert {"field", "remedy", "request_id", "errors"} <= schema["properties"].keys()
+
+
+def test_every_operation_except_probes_wants_a_key(app: FastAPI) -> None:
+    for path, operations in app.openapi()["paths"].items():
+        for operation in operations.values():
+            wanted: list[Json] = [] if path in ("/healthz", "/readyz") else [{"ApiKey": []}]
+            assert operation.get("security", []) == wanted, path
