@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from onbeat.domain.overlap import Admission, Admitted, Lanes, OverlapPolicy, Skipped, Waits
+from onbeat.domain.overlap import (
+    FIRST_FORCED_LANE,
+    Admission,
+    Admitted,
+    Lanes,
+    OverlapPolicy,
+    Skipped,
+    Waits,
+    forced_lane,
+)
 from onbeat.domain.states import RunState, Trigger
 
 
@@ -88,3 +97,12 @@ def test_of_several_fires_at_once_the_first_runs_and_the_newest_waits() -> None:
         Waits(10),
         Waits(10, replaces=20),
     ]
+
+
+def test_forced_runs_have_lanes_of_their_own_and_stand_in_nobodys_way() -> None:
+    forced = [Hold(FIRST_FORCED_LANE + number, 300 + number) for number in range(100)]
+    assert forced_lane([RUNNING]) == FIRST_FORCED_LANE
+    assert forced_lane([RUNNING, forced[0], forced[2]]) == FIRST_FORCED_LANE + 1
+    assert forced_lane(forced) is None
+    lanes = Lanes(max_running=1, policy="skip", holds=forced, waiting=None)
+    assert lanes.admit(200, Trigger.SCHEDULE) == Admitted(0)

@@ -165,3 +165,30 @@ async def test_a_lane_goes_to_scheduled_runs_first_then_to_the_oldest(data: Path
             order += [assignment.key for assignment in assignments]
             await scheduler.end(assignments)
         assert order == [scheduled, *manual]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_forced_run_goes_beside_everything_and_keeps_nobody_waiting(data: Path, policy: str) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(60), overlap=policy, max_running=1)
+        await put_in_lane(scheduler, job, "scheduled, running")
+        forced = [await scheduler.runs.trigger(job.job_id, payload=None, force=True) for _ in range(2)]
+        held = await scheduler.claim()
+        assert {assignment.key for assignment in held} == {run.key for run in forced}
+        waiting = await scheduler.runs.trigger(job.job_id, payload=None)
+        await scheduler.end(held[:1])
+        assert await scheduler.claim() == []  # a forced run leaves no lane of the job behind
+        assert (await scheduler.runs.get(waiting.key)).lane is None
+        await scheduler.end(held[1:], OutcomeKind.REFUSED)
+        scheduler.clock.advance(5)
+        (again,) = await scheduler.claim()
+        assert (again.key, again.attempt) == (held[1].key, 2)  # its retry stays beside everything
+
+
+async def test_a_scheduled_fire_takes_the_jobs_lane_while_a_forced_run_goes_on(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(60), overlap="skip", max_running=1)
+        await scheduler.runs.trigger(job.job_id, payload=None, force=True)
+        assert len(await scheduler.claim()) == 1
+        await reach_next_instant(scheduler)
+        assert (await newest(scheduler, job)).lane == 0

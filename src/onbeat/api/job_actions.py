@@ -67,14 +67,14 @@ async def resume_job(
 async def trigger_job(
     request: Request, job_id: str, principal: JobsWriter, once: AnswerOnce, body: TriggerBody = TriggerBody()
 ) -> Response:
-    """One run beside the schedule. It waits for a free lane like any other."""
+    """One run beside the schedule. It waits for a free lane like any other, unless it is forced."""
     context = context_of(request)
     job = await own_job(context, principal, job_id)
     payload = None if body.payload is None else write_payload(body.payload)
     check_text(payload, field="payload")
 
     async def produce() -> Response:
-        view = view_run(await context.runs.trigger(job.job_id, payload=payload))
+        view = view_run(await context.runs.trigger(job.job_id, payload=payload, force=body.force))
         return json_answer(view, status=201, headers={"location": f"/v1/runs/{view['id']}"})
 
     return await once(produce)

@@ -21,9 +21,7 @@ REMOTE_CLAIM_WAIT_S = 20.0
 """How long a remote claim waits at the server: shorter than what proxies cut off."""
 
 
-async def run_worker(
-    *, server: str, key: str | None, name: str | None, queue: str | None, concurrency: int, settings: Settings
-) -> int:
+async def run_worker(*, server: str, key: str | None, name: str | None, concurrency: int, settings: Settings) -> int:
     """A worker process on another machine: claims over HTTP, delivers, reports. Answer: the exit code."""
     stop = StopSignal()
     stop.install()
@@ -35,7 +33,6 @@ async def run_worker(
             metrics=Metrics(),
             capacity=concurrency,
             heartbeat_s=settings.heartbeat_s,
-            queue=queue,
             claim_wait_s=REMOTE_CLAIM_WAIT_S,
         )
         sender = Sender(rules=egress_rules(settings), clock=clock, ask_permit=worker.ask_permit)

@@ -265,6 +265,7 @@ def resume_job(job: JobArgument, server: ServerOption = DEFAULT_SERVER, as_json:
 def trigger_job(
     job: JobArgument,
     payload: Annotated[str | None, typer.Option(metavar="JSON", help="In place of the job's own payload.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run beside everything, past the overlap rule.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
@@ -272,7 +273,9 @@ def trigger_job(
     from onbeat.cli.job_bodies import parse_json
     from onbeat.cli.run_views import print_run
 
-    request = {} if payload is None else {"payload": parse_json(payload, field="--payload")}
+    request: dict[str, Any] = {} if payload is None else {"payload": parse_json(payload, field="--payload")}
+    if force:
+        request["force"] = True
     with connect(server) as api:
         run = api.trigger_job(job, request)
         if as_json:

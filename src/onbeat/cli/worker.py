@@ -16,9 +16,6 @@ def worker(
         str | None,
         typer.Option("--key", metavar="KEY", help="API key with the scope runs:claim. Better: ONBEAT_API_KEY_FILE."),
     ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="Claim from this queue in place of webhooks.")
-    ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=10_000, help="Attempts at once.")] = 50,
     name: Annotated[str | None, typer.Option("--name", help="How it is called in runs. Default: host and pid.")] = None,
     config: ConfigOption = None,
@@ -32,7 +29,6 @@ def worker(
             server=check_server(server),
             key=read_key(key),
             name=name,
-            queue=queue,
             concurrency=concurrency,
             settings=settings,
         ),

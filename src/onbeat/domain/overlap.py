@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
+from onbeat.domain.model import MAX_RUNNING
 from onbeat.domain.states import RunState, Trigger
 
 OverlapPolicy = Literal["queue", "skip", "allow", "replace"]
 
 RECOVERY = frozenset({Trigger.CATCH_UP, Trigger.BACKFILL})
 """Triggers of runs that make up for the past. They stand behind live work."""
+
+
+FIRST_FORCED_LANE: Final = 1_000
+"""Forced runs stand beside the job's own lanes, in lanes from here on, so that the fence holds for them too."""
 
 
 class Hold(Protocol):
@@ -72,6 +77,7 @@ class Lanes:
     def __init__(self, *, max_running: int, policy: OverlapPolicy, holds: Sequence[Hold], waiting: int | None) -> None:
         self._max_running = max_running
         self._policy = policy
+        holds = [hold for hold in holds if hold.lane < FIRST_FORCED_LANE]
         self._holders = {hold.lane: hold.scheduled_at for hold in holds}
         unstarted = [hold for hold in holds if hold.state == RunState.PENDING and hold.attempt == 0]
         self._unstarted = {hold.scheduled_at: hold for hold in unstarted if hold.trigger == Trigger.SCHEDULE}
@@ -115,3 +121,9 @@ class Lanes:
         if len(self._holders) >= self._max_running:
             return None
         return next(lane for lane in range(self._max_running) if lane not in self._holders)
+
+
+def forced_lane(holds: Sequence[Hold]) -> int | None:
+    """A lane for a run that is forced past the overlap rule. None: MAX_RUNNING of them are live already."""
+    taken = {hold.lane for hold in holds}
+    return next((lane for lane in range(FIRST_FORCED_LANE, FIRST_FORCED_LANE + MAX_RUNNING) if lane not in taken), None)

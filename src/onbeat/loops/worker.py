@@ -66,7 +66,6 @@ class Worker:
         metrics: Metrics,
         capacity: int,
         heartbeat_s: float,
-        queue: str | None = None,
         claim_wait_s: float = LOCAL_CLAIM_WAIT_S,
         on_end: Callable[[Assignment, Outcome], None] | None = None,
     ) -> None:
@@ -75,7 +74,6 @@ class Worker:
         self._metrics = metrics
         self._capacity = capacity
         self._heartbeat_s = heartbeat_s
-        self._queue = queue
         self._claim_wait_s = claim_wait_s
         self._on_end = on_end
         self._held: dict[bytes, _Held] = {}
@@ -171,7 +169,7 @@ class Worker:
         self._is_claiming = True  # a stop waits for the answer: what it grants is this worker's to deliver
         self._idle.clear()
         try:
-            granted = await self._link.claim(queue=self._queue, limit=limit, wait_s=wait_s)
+            granted = await self._link.claim(queue=None, limit=limit, wait_s=wait_s)
             for assignment in granted:
                 self._hold(assignment)
             if slow_hosts:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from onbeat.clock import Clock
 from onbeat.domain.errors import DefinitionError, JobNotFound, RunNotFound, RunTerminal, StateConflict
 from onbeat.domain.ids import RunKey
-from onbeat.domain.model import MAX_RUNNING, SECOND_US, QueueTarget, decode_definition
-from onbeat.domain.overlap import Admitted, Lanes
+from onbeat.domain.model import MAX_RUNNING, SECOND_US, Definition, QueueTarget, decode_definition
+from onbeat.domain.overlap import Admission, Admitted, Lanes, forced_lane
 from onbeat.domain.states import ENDED, JobState, RunState, Trigger
 from onbeat.services.handoff import Handoff
 from onbeat.services.running import RunningHere
@@ -85,7 +85,7 @@ class Runs:
         now = self._clock.now()
         bound = (now if paused.paused_at is None else paused.paused_at) + PAUSE_BOUND_US
         where = RunFilter(job_id=paused.job_id, states=frozenset({RunState.RUNNING}))
-        for run in await self._store.runs.find(where, Page(limit=MAX_RUNNING)):
+        for run in await self._store.runs.find(where, Page(limit=LARGEST_PAGE)):
             end = _attempt_ends_at(run, paused, now=now)
             if asked_to_stop and run.lease_until is not None:
                 end = min(end, run.lease_until)
@@ -113,8 +113,9 @@ class Runs:
         await self.get(key)
         return await self._store.runs.attempts(key)
 
-    async def trigger(self, job_id: int, *, payload: str | None) -> RunView:
-        """Run a job now, beside its schedule. It waits for a lane like any other run, and replaces none.
+    async def trigger(self, job_id: int, *, payload: str | None, force: bool = False) -> RunView:
+        """Run a job now, beside its schedule. It waits for a lane like any other run, and replaces none; with `force`
+        it waits for nothing and runs beside everything.
 
         `scheduled_at` is never a whole second, so it cannot collide with a planned fire.
         """
@@ -124,7 +125,7 @@ class Runs:
             scheduled_at += scheduled_at % SECOND_US == 0
 
             def decide(due: DueJob, scheduled_at: int = scheduled_at, now: int = now) -> tuple[NewRun, ...]:
-                return (_manual_run(due, scheduled_at=scheduled_at, now=now, payload=payload),)
+                return (_manual_run(due, scheduled_at=scheduled_at, now=now, payload=payload, force=force),)
 
             written = await self._store.fires.insert_run(job_id, now=now, decide=decide)
             if written is None:
@@ -180,15 +181,26 @@ def _attempt_ends_at(run: RunView, job: StoredJob, *, now: int) -> int:
     return min(begun_by + timeout_us, latest) if job.version - run.job_version <= 1 else latest
 
 
-def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None) -> NewRun:
+def _admit(due: DueJob, definition: Definition, scheduled_at: int) -> Admission:
+    lanes = Lanes(max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting)
+    return lanes.admit(scheduled_at, Trigger.MANUAL)
+
+
+def _force(due: DueJob) -> Admission:
+    lane = forced_lane(due.holds)
+    if lane is None:
+        raise StateConflict(f"{MAX_RUNNING} forced runs of this job are going on", field="force")
+    return Admitted(lane)
+
+
+def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None, force: bool) -> NewRun:
     job = due.job
     if job.state not in (JobState.ACTIVE, JobState.COMPLETED):
         raise StateConflict(
             f"the job is {job.state}", field="state", remedy="resume it first" if job.state == JobState.PAUSED else None
         )
     definition = decode_definition(job.definition)
-    lanes = Lanes(max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting)
-    admission = lanes.admit(scheduled_at, Trigger.MANUAL)
+    admission = _force(due) if force else _admit(due, definition, scheduled_at)
     target = definition.target
     return NewRun(
         scheduled_at=scheduled_at,

@@ -56,6 +56,7 @@ class TriggerBody(Body):
     """A run by hand."""
 
     payload: Any = Field(None, description="Travels instead of the job's own payload")
+    force: bool = Field(False, description="Run beside everything, past the overlap rule")
 
 
 class NothingBody(Body):

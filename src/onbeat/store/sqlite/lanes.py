@@ -10,14 +10,18 @@ from collections.abc import Collection, Iterable
 
 import apsw
 
+from onbeat.domain.overlap import FIRST_FORCED_LANE
 from onbeat.store.sqlite.queries import load_queries
 
 _QUERIES = load_queries("leases")
 
 
 def lowest_free_lane(held: Collection[int], *, max_running: int) -> int | None:
-    """The lane that the next run gets. None: the job holds as many lanes as it may, lowered limits included."""
-    if len(held) >= max_running:
+    """The lane that the next run gets. None: the job holds as many lanes as it may, lowered limits included.
+
+    Forced runs have lanes of their own and count for nothing here.
+    """
+    if sum(lane < FIRST_FORCED_LANE for lane in held) >= max_running:
         return None
     return next(lane for lane in range(max_running) if lane not in held)
 
