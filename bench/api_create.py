@@ -4,7 +4,8 @@
 
 Server and client share this machine's cores; the server runs in a process of its own. Prints a table: jobs per
 second, the time for all, and how long a cheap request (GET /healthz) took at the same time, which shows whether a
-batch holds up the rest of the server.
+batch holds up the rest of the server. Two limits are measured in the same run, by the same code without HTTP: the
+service (validation and the store) and the store alone, both with the same durable commits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import secrets
 import statistics
 import tempfile
 import time
@@ -21,6 +23,13 @@ import httpx
 from tests.support.process import running
 
 from bench.machine import describe_machine
+from onbeat.api.batch import CHUNK
+from onbeat.api.schemas.jobs import JobBody, read_draft
+from onbeat.app import Services, open_services
+from onbeat.config import Settings
+from onbeat.domain.model import CronSchedule, Definition, WebhookTarget, encode_definition
+from onbeat.domain.states import JobState
+from onbeat.store.values import NewJob
 
 SERVER = """
 import asyncio, sys
@@ -64,6 +73,49 @@ async def probe(url: str, latencies_ms: list[float]) -> None:
             await asyncio.sleep(0.05)
 
 
+async def measure_limits(count: int) -> dict[str, float]:
+    """Jobs per second of the service and of the store alone, in transactions as large as the API's."""
+    with tempfile.TemporaryDirectory(prefix="onbeat-bench-") as folder:
+        async with open_services(Settings(data=str(Path(folder) / "service.sqlite3"))) as services:
+            service_s = await _create_by_service(services, count)
+        async with open_services(Settings(data=str(Path(folder) / "store.sqlite3"))) as services:
+            store_s = await _create_by_store(services, count)
+    return {"service_jobs_per_s": round(count / service_s), "store_jobs_per_s": round(count / store_s)}
+
+
+async def _create_by_service(services: Services, count: int) -> float:
+    drafts = [read_draft(JobBody.model_validate(job(number))) for number in range(count)]
+    started = time.perf_counter()
+    for start in range(0, count, CHUNK):
+        await services.jobs.create_many(drafts[start : start + CHUNK], namespace="default")
+    return time.perf_counter() - started
+
+
+async def _create_by_store(services: Services, count: int) -> float:
+    now = services.clock.now()
+    jobs = [_new_job(number, next_fire_at=now + 3_600_000_000) for number in range(count)]
+    started = time.perf_counter()
+    for start in range(0, count, CHUNK):
+        await services.store.jobs.create(jobs[start : start + CHUNK], now=now)
+    return time.perf_counter() - started
+
+
+def _new_job(number: int, *, next_fire_at: int) -> NewJob:
+    schedule = CronSchedule(expression=f"{number % 60} {number // 60 % 24} * * *", timezone="Europe/Berlin")
+    target = WebhookTarget(url=f"https://example.com/hooks/{number}", headers={"X-Tenant": str(number)})
+    return NewJob(
+        job_id=secrets.randbits(63),
+        namespace="default",
+        key=f"tenant-{number}",
+        name=f"Daily report of tenant {number}",
+        tags=("report",),
+        definition=encode_definition(Definition(schedules=(schedule,), target=target)),
+        max_running=1,
+        state=JobState.ACTIVE,
+        next_fire_at=next_fire_at,
+    )
+
+
 async def measure(count: int, batch: int) -> dict[str, float]:
     """One run over a new data file."""
     with tempfile.TemporaryDirectory(prefix="onbeat-bench-") as folder:
@@ -95,6 +147,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = [asyncio.run(measure(arguments.jobs, batch)) for batch in arguments.batch or (1_000, 10_000)]
+    limits = asyncio.run(measure_limits(arguments.jobs))
     print(describe_machine())
     print(f"{'batch':>7} {'jobs':>9} {'wall s':>8} {'jobs/s':>8} {'probe p50 ms':>13} {'probe max ms':>13}")
     for result in results:
@@ -102,8 +155,13 @@ def main() -> None:
             f"{result['batch']:>7,} {result['jobs']:>9,} {result['wall_s']:>8} {result['jobs_per_s']:>8,}"
             f" {result['probe_p50_ms']:>13} {result['probe_max_ms']:>13}"
         )
+    print(
+        f"limits: service {limits['service_jobs_per_s']:,} jobs/s, store alone {limits['store_jobs_per_s']:,} jobs/s "
+        f"({CHUNK} per durable commit)"
+    )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": describe_machine(), "results": results}, indent=2))
+        record = {"machine": describe_machine(), "results": results, "limits": limits}
+        arguments.json.write_text(json.dumps(record, indent=2))
 
 
 if __name__ == "__main__":
