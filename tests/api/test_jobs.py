@@ -11,7 +11,7 @@ from tests.api.bodies import Json, created, queue_job, refused, triggered, webho
 
 WRITABLE = (
     "key", "name", "tags", "schedules", "target", "grace_s", "misfire", "overlap", "max_running", "retry", "timeout_s",
-    "max_run_time_s", "delivery",
+    "max_run_time_s", "delivery", "spread_s", "jitter_s",
 )  # fmt: skip
 
 
@@ -41,6 +41,8 @@ async def test_defaults_are_the_documented_ones(http: httpx.AsyncClient) -> None
         "timeout_s": 30.0,
         "max_run_time_s": 86_400,
         "delivery": "at_least_once",
+        "spread_s": 0,
+        "jitter_s": 0,
     }
 
 

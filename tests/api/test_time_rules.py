@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.api.bodies import created, refused, with_schedule
+from tests.api.bodies import created, refused, triggered, with_schedule
 
 NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
 
@@ -58,6 +58,14 @@ async def test_rule_without_a_meaning_is_refused(
 ) -> None:
     problem = refused(await http.post("/v1/jobs", json=with_schedule(**schedule)), 422, code)
     assert problem["field"] == (field or "schedules[0].timezone")
+
+
+async def test_runs_show_the_planned_and_the_moved_start(http: httpx.AsyncClient) -> None:
+    job = await created(http, spread_s=600, jitter_s=60)
+    assert (job["spread_s"], job["jitter_s"]) == (600, 60)
+    run = await triggered(http, job)
+    assert run["starts_at"] == run["scheduled_at"]  # by hand: not moved
+    refused(await http.patch(f"/v1/jobs/{job['id']}", json={"jitter_s": -1}), 422, "field_invalid")
 
 
 async def test_preview_counts_a_limit_from_where_it_begins(http: httpx.AsyncClient) -> None:

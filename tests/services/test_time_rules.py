@@ -9,10 +9,11 @@ from tests.support.accounting import recorded_instants
 from tests.support.scheduler import SECOND, START, TARGET, Scheduler, scheduling
 
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.ids import format_job_id
+from onbeat.domain.ids import RunKey, format_job_id
 from onbeat.domain.instants import parse_instant
-from onbeat.domain.model import CronSchedule, WebhookTarget
-from onbeat.domain.states import JobState
+from onbeat.domain.model import CronSchedule, WebhookTarget, decode_definition
+from onbeat.domain.moved_start import moved_start
+from onbeat.domain.states import JobState, RunState
 from onbeat.services.job_rules import EveryDraft
 from onbeat.store.values import StoredJob
 
@@ -107,6 +108,62 @@ async def test_a_limit_that_lies_in_the_past_is_refused(data: Path) -> None:
         with pytest.raises(DefinitionError) as refusal:
             await scheduler.edit(job, EveryDraft(every_s=2, anchor_at=None, max_fires=5))
         assert refusal.value.reason_code == "never_fires"
+
+
+async def test_jitter_moves_the_start_and_not_the_identity(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(600), jitter_s=60, spread_s=60, grace_s=5)
+        definition = decode_definition(job.definition)
+        start = moved_start(definition, job_id=job.job_id).start_of(START + 600 * SECOND)
+        assert START + 600 * SECOND < start < START + 720 * SECOND
+        scheduler.clock.set(START + 600 * SECOND)
+        await scheduler.dispatch.fire_due()
+        key = RunKey(job.job_id, START + 600 * SECOND)
+        run = await scheduler.runs.get(key)
+        assert (run.state, run.ready_at, run.moved_us) == (RunState.PENDING, start, start - key.scheduled_at)
+        scheduler.clock.set(start - 1)
+        assert await scheduler.claim() == []
+        scheduler.clock.set(start + 5 * SECOND)  # grace counts from the moved start
+        (held,) = await scheduler.claim()
+        assert held.starts_at == start
+        await scheduler.end([held])
+        ended = await scheduler.runs.get(key)
+        assert (ended.state, ended.late, ended.moved_us) == (RunState.SUCCEEDED, False, start - key.scheduled_at)
+
+
+@pytest.mark.parametrize(("behind_us", "state"), [(0, RunState.PENDING), (1, RunState.MISSED)])
+async def test_a_fire_is_missed_when_grace_after_its_moved_start_is_over(
+    data: Path, behind_us: int, state: RunState
+) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(600), jitter_s=300, grace_s=5)
+        key = RunKey(job.job_id, START + 600 * SECOND)
+        start = moved_start(decode_definition(job.definition), job_id=job.job_id).start_of(key.scheduled_at)
+        scheduler.clock.set(start + 5 * SECOND + behind_us)
+        await scheduler.dispatch.fire_due()
+        assert (await scheduler.runs.get(key)).state == state
+
+
+async def test_a_run_by_hand_is_not_moved(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(bounded(600), jitter_s=300, spread_s=300)
+        run = await scheduler.runs.trigger(job.job_id, payload=None)
+        (held,) = await scheduler.claim()
+        assert (held.key, held.starts_at, run.moved_us) == (run.key, None, 0)
+
+
+async def test_a_fire_that_replaces_one_that_waits_for_its_moved_start_takes_its_place(data: Path) -> None:
+    """Or a job whose jitter is longer than its interval would never start."""
+    async with scheduling(data) as scheduler:
+        await scheduler.job(bounded(1), jitter_s=60)
+        started = 0
+        for _ in range(120):
+            scheduler.clock.advance(1)
+            await scheduler.dispatch.fire_due()
+            held = await scheduler.claim()
+            started += len(held)
+            await scheduler.end(held)
+        assert started > 1
 
 
 async def test_a_pause_over_the_end_completes_on_resume(data: Path) -> None:

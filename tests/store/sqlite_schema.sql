@@ -120,7 +120,7 @@ CREATE TABLE ended_runs (
     reason TEXT CHECK (reason IN ('overlap', 'paused', 'blackout', 'deleted')),
     count INTEGER NOT NULL DEFAULT 1 CHECK (count >= 1),
     until INTEGER,
-    blocked_by INTEGER,
+    blocked_by INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0),
     CHECK ((state = 'skipped') = (reason IS NOT NULL)),
     CHECK (CASE WHEN count > 1 THEN until > scheduled_at AND state IN ('missed', 'skipped') ELSE until IS NULL END)
 ) STRICT;
@@ -186,7 +186,7 @@ CREATE TABLE live_runs (
     outcome TEXT,
     status INTEGER,
     error TEXT,
-    duration_us INTEGER,
+    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0),
     PRIMARY KEY (slot, job_id, scheduled_at),
     CHECK (
         CASE state

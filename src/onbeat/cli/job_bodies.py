@@ -85,6 +85,8 @@ def job_body(
     grace: str | None,
     timeout: str | None,
     overlap: str | None,
+    spread: str | None = None,
+    jitter: str | None = None,
 ) -> Json:
     """The fields that were given."""
     if timezone is not None and not any(_ZONED & schedule.keys() for schedule in schedules):
@@ -98,6 +100,8 @@ def job_body(
         "grace_s": None if grace is None else parse_duration(grace, field="--grace"),
         "timeout_s": None if timeout is None else parse_duration(timeout, field="--timeout"),
         "overlap": overlap,
+        "spread_s": None if spread is None else parse_duration(spread, field="--spread"),
+        "jitter_s": None if jitter is None else parse_duration(jitter, field="--jitter"),
     }
     return {field: value for field, value in fields.items() if value is not None}
 

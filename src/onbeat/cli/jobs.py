@@ -65,6 +65,13 @@ QueueOption = Annotated[str | None, typer.Option("--queue", help="In place of --
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")]
 GraceOption = Annotated[str | None, typer.Option("--grace", metavar="LENGTH", help="How late is still on time.")]
 TimeoutOption = Annotated[str | None, typer.Option("--timeout", metavar="LENGTH", help="Limit of one attempt.")]
+SpreadOption = Annotated[
+    str | None,
+    typer.Option("--spread", metavar="LENGTH", help="All fires start later by one length below this, the job's own."),
+]
+JitterOption = Annotated[
+    str | None, typer.Option("--jitter", metavar="LENGTH", help="Each fire starts later by a length below this.")
+]
 OverlapOption = Annotated[
     Literal["queue", "skip", "allow", "replace"] | None,
     typer.Option("--overlap", help="What a fire does while a run is going on."),
@@ -123,6 +130,8 @@ def create_job(
     grace: GraceOption = None,
     timeout: TimeoutOption = None,
     overlap: OverlapOption = None,
+    spread: SpreadOption = None,
+    jitter: JitterOption = None,
     from_file: Annotated[
         Path | None,
         typer.Option("--from-file", metavar="FILE", help="Many: one job as JSON per line; - is standard input."),
@@ -152,6 +161,8 @@ def create_job(
         grace=grace,
         timeout=timeout,
         overlap=overlap,
+        spread=spread,
+        jitter=jitter,
     )
     job_bodies.check_new_job(job)
     if key is not None:
@@ -187,6 +198,8 @@ def update_job(
     grace: GraceOption = None,
     timeout: TimeoutOption = None,
     overlap: OverlapOption = None,
+    spread: SpreadOption = None,
+    jitter: JitterOption = None,
     if_version: Annotated[int | None, typer.Option("--if-version", help="Only if it is still at this version.")] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
@@ -210,6 +223,8 @@ def update_job(
         grace=grace,
         timeout=timeout,
         overlap=overlap,
+        spread=spread,
+        jitter=jitter,
     )
     job_bodies.check_changes(changes)
     if "target" in changes:

@@ -46,6 +46,7 @@ class WireAssignment(msgspec.Struct, frozen=True):
     deadline_at: int | None
     late_after: int
     secrets: tuple[str, ...]
+    starts_at: int | None = None
 
 
 class WireClaimed(msgspec.Struct, frozen=True):
@@ -131,6 +132,7 @@ def to_wire(assignment: Assignment) -> WireAssignment:
         deadline_at=assignment.deadline_at,
         late_after=assignment.late_after,
         secrets=assignment.secrets,
+        starts_at=assignment.starts_at,
     )
 
 
@@ -156,6 +158,7 @@ def from_wire(wire: WireAssignment, *, granted_boottime: float) -> Assignment:
         late_after=wire.late_after,
         secrets=wire.secrets,
         granted_boottime=granted_boottime,
+        starts_at=wire.starts_at,
     )
 
 

@@ -43,6 +43,7 @@ class Delivery:
     granted: float  # boot time, read BEFORE the lease or permit was asked for
     payload: str | None = None  # the run's own JSON, instead of the target's
     deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
+    starts_at: int | None = None  # when the run was to start, which lateness counts from; None: as planned
 
 
 class Origin(NamedTuple):
@@ -112,7 +113,7 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
     scheduled_at = format_instant(scheduled_us)
     body = _build_body(delivery, template, run_id=run_id, scheduled_at=scheduled_at)
     timestamp_s = now // SECOND_US
-    lateness_ms = max(0, now - scheduled_us) // 1_000
+    lateness_ms = max(0, now - (scheduled_us if delivery.starts_at is None else delivery.starts_at)) // 1_000
     length = "" if template.method in BODILESS_METHODS else f"content-length: {len(body)}\r\n"
     head = (
         f"webhook-id: {run_id}\r\n"

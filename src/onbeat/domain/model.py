@@ -131,6 +131,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: float = 30.0
     max_run_time_s: int = 86_400
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    spread_s: int = 0  # the job's fires start this much later at most, all by the same length: domain/moved_start.py
+    jitter_s: int = 0  # and each by less than this on top
 
 
 _DECODER = msgspec.json.Decoder(Definition)

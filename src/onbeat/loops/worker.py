@@ -231,6 +231,7 @@ class Worker:
             granted=assignment.granted_boottime,
             payload=assignment.payload,
             deadline=None if deadline_at is None else boottime + (deadline_at - now) / SECOND_US,
+            starts_at=assignment.starts_at,
         )
 
     def _on_outcome(self, delivery: Delivery, outcome: Outcome) -> None:

@@ -38,6 +38,7 @@ class Assignment:
     late_after: int
     secrets: tuple[str, ...]
     granted_boottime: float  # this host's boot clock when the lease was granted, or earlier
+    starts_at: int | None = None  # when the run was to start; None: at its planned instant
 
 
 class WorkerLink(Protocol):

@@ -14,6 +14,7 @@ from onbeat.clock import Clock
 from onbeat.domain.ids import RunKey
 from onbeat.domain.misfire import MisfirePlan, plan_misfires
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
+from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.domain.timetable import calendar_names
@@ -114,17 +115,22 @@ class Dispatch:
             due_at = timetable.next_after(due.due_at - 1)
         if due_at is None or due_at > now:
             return FirePlan(next_fire_at=due_at, state=JobState.COMPLETED if due_at is None else None)
+        is_moved = definition.spread_s or definition.jitter_s
+        moved = moved_start(definition, job_id=due.job.job_id) if is_moved else None
         misfires = plan_misfires(
             timetable,
             due_at=due_at,
             now=now,
             grace_us=definition.grace_s * SECOND_US,
             policy=definition.misfire,
+            moved=moved,
         )
-        builder = _PlanBuilder(definition=definition, now=now, reservation=reservation)
+        builder = _PlanBuilder(definition=definition, moved=moved, now=now, reservation=reservation)
         if misfires.missed is not None:
             missed = misfires.missed
             builder.marks.append(Mark(missed.first, missed.last, missed.count, RunState.MISSED))
+        for scheduled_at in misfires.missed_alone:
+            builder.marks.append(Mark(scheduled_at, scheduled_at, 1, RunState.MISSED))
         if misfires.live or misfires.catch_up:
             self._admit(misfires, due, definition, builder, now=now)
         completed = misfires.next_fire_at is None
@@ -138,7 +144,7 @@ class Dispatch:
         )
         # Live fires choose their lanes first: a fresh run is never blocked by its own job's catch-up.
         for scheduled_at in misfires.live:
-            builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=now)
+            builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=max(now, builder.start_of(scheduled_at)))
         for number, scheduled_at in enumerate(misfires.catch_up):
             earliest = now + number * definition.misfire.spacing_s * SECOND_US
             ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
@@ -148,14 +154,19 @@ class Dispatch:
 class _PlanBuilder:
     """Collects what the admissions of one job's fires come to."""
 
-    def __init__(self, *, definition: Definition, now: int, reservation: Reservation) -> None:
+    def __init__(self, *, definition: Definition, moved: MovedStart | None, now: int, reservation: Reservation) -> None:
         self._definition = definition
+        self._moved = moved
         self._now = now
         self._reservation = reservation
         self._runs: dict[int, NewRun] = {}
         self._replaced: list[Mark] = []
         self._cancelled: list[int] = []
         self.marks: list[Mark] = []
+
+    def start_of(self, scheduled_at: int) -> int:
+        """When a fire is to start: its planned instant, unless the job's starts are moved."""
+        return scheduled_at if self._moved is None else self._moved.start_of(scheduled_at)
 
     def admit(self, lanes: Lanes, scheduled_at: int, trigger: Trigger, *, ready_at: int) -> None:
         """Put one fire to the overlap rule and note what follows."""
@@ -189,11 +200,13 @@ class _PlanBuilder:
         definition = self._definition
         queue = definition.target.queue if isinstance(definition.target, QueueTarget) else None
         lease = self._reservation.take(queue) if lane is not None and ready_at <= self._now else None
+        start = self.start_of(scheduled_at)
         self._runs[scheduled_at] = NewRun(
             scheduled_at=scheduled_at,
             trigger=trigger,
             ready_at=ready_at,
-            late_after=scheduled_at + definition.grace_s * SECOND_US,
+            late_after=start + definition.grace_s * SECOND_US,
+            moved_us=start - scheduled_at,
             lane=lane,
             queue=queue,
             lease=lease,

@@ -12,10 +12,11 @@ import structlog
 from onbeat.clock import Clock
 from onbeat.domain.errors import ConfigError, DefinitionError, OnbeatError
 from onbeat.domain.ids import format_run_id
-from onbeat.domain.model import SECOND_US, WebhookTarget
+from onbeat.domain.model import SECOND_US, Definition, WebhookTarget
+from onbeat.domain.moved_start import moved_start
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.retry import GiveUp, decide_retry
-from onbeat.domain.states import RunState
+from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, Parked, new_token
@@ -191,7 +192,15 @@ class Leasing:
             late_after=run.late_after,
             secrets=secrets,
             granted_boottime=self._clock.boottime() - (self._clock.now() - run.granted_at) / SECOND_US,
+            starts_at=_starts_at(run, definition),
         )
+
+
+def _starts_at(run: LeasedRun, definition: Definition) -> int | None:
+    """When a run was to start, if that is not its planned instant."""
+    if not (definition.spread_s or definition.jitter_s) or run.trigger not in (Trigger.SCHEDULE, Trigger.CATCH_UP):
+        return None
+    return moved_start(definition, job_id=run.key.job_id).start_of(run.key.scheduled_at)
 
 
 def judge(

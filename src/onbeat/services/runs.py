@@ -155,8 +155,8 @@ class Runs:
         if job is None or job.state == JobState.DELETED:
             raise StateConflict("the run's job is gone", remedy="create the job again and trigger it")
         now = self._clock.now()
-        grace_us = decode_definition(job.definition).grace_s * SECOND_US
-        state = await self._store.leases.revive(key, now=now, late_after=key.scheduled_at + grace_us)
+        late_after = key.scheduled_at + run.moved_us + decode_definition(job.definition).grace_s * SECOND_US
+        state = await self._store.leases.revive(key, now=now, late_after=late_after)
         if state is None:
             raise RunNotFound
         if state != RunState.PENDING:

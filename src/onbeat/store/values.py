@@ -196,6 +196,7 @@ class NewRun:
     payload: str | None = None  # JSON text that overrides the target's payload
     lease: Lease | None = None
     max_run_us: int = 86_400_000_000  # from the first start over all attempts
+    moved_us: int = 0  # how much later than planned it is to start, by spread and jitter
     displaces: int | None = None  # `scheduled_at` of an unstarted run of the same job that gives it its lane
 
 
@@ -367,6 +368,7 @@ class RunView:
     cancel_requested: bool = False
     lease_until: int | None = None
     deadline_at: int | None = None
+    moved_us: int = 0  # how much later than planned it was to start
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class JobView(JobRef):
     timeout_s: float | None
     max_run_time_s: int | None
     delivery: str | None
+    spread_s: int | None
+    jitter_s: int | None
 
 
 class JobPage(View):
@@ -152,6 +154,8 @@ _UNREADABLE: dict[str, Any] = {
     "timeout_s": None,
     "max_run_time_s": None,
     "delivery": None,
+    "spread_s": None,
+    "jitter_s": None,
 }
 
 
@@ -188,6 +192,8 @@ def _writable(definition: Definition) -> dict[str, Any]:
         "timeout_s": definition.timeout_s,
         "max_run_time_s": definition.max_run_time_s,
         "delivery": definition.delivery,
+        "spread_s": definition.spread_s,
+        "jitter_s": definition.jitter_s,
     }
 
 

@@ -158,6 +158,12 @@ class JobBody(Body):
     timeout_s: float = Field(30.0, gt=0, le=3_600)
     max_run_time_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    spread_s: int = Field(
+        0, ge=0, le=DAY_S, description="All fires start later by one length below this, drawn from the job's id"
+    )
+    jitter_s: int = Field(
+        0, ge=0, le=DAY_S, description="Each fire starts later by a length below this, drawn from its identity"
+    )
 
 
 def default_lanes(overlap: str) -> int:
@@ -190,6 +196,8 @@ def read_draft(body: JobBody) -> JobDraft:
         timeout_s=body.timeout_s,
         max_run_time_s=body.max_run_time_s,
         delivery=body.delivery,
+        spread_s=body.spread_s,
+        jitter_s=body.jitter_s,
     )
     return JobDraft(
         key=body.key,

@@ -32,7 +32,8 @@ class RunView(View):
     job_version: int
     attempt: int = Field(description="Number of the last attempt begun; 0: none yet")
     late: bool
-    lag_ms: float | None = Field(description="From the planned instant to the start of the first attempt")
+    starts_at: str = Field(description="The planned instant, moved by spread and jitter: lateness counts from here")
+    lag_ms: float | None = Field(description="From `starts_at` to the start of the first attempt")
     duration_ms: float | None = Field(description="Of the last attempt")
     status: int | None = Field(description="HTTP status of the last attempt")
     outcome: str | None
@@ -77,6 +78,7 @@ class AttemptList(View):
 def view_run(run: StoredRun) -> dict[str, Any]:
     """The run for people, ready to be written as JSON."""
     started_at = run.started_at
+    starts_at = run.key.scheduled_at + run.moved_us
     return {
         "id": format_run_id(run.key),
         "job_id": format_job_id(run.key.job_id),
@@ -90,7 +92,8 @@ def view_run(run: StoredRun) -> dict[str, Any]:
         "job_version": run.job_version,
         "attempt": run.attempt,
         "late": run.late,
-        "lag_ms": None if started_at is None else (started_at - run.key.scheduled_at) / 1_000,
+        "starts_at": moment(starts_at),
+        "lag_ms": None if started_at is None else (started_at - starts_at) / 1_000,
         "duration_ms": None if run.duration_us is None else run.duration_us / 1_000,
         "status": run.status,
         "outcome": run.outcome,

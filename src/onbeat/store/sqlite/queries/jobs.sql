@@ -107,12 +107,12 @@ UPDATE live_runs SET held = :held WHERE slot = :slot AND job_id = :job_id AND he
 -- Walks the primary key of live_runs for one job.
 INSERT INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
-    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, error
+    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, error, moved_us
 )
 SELECT
     slot, job_id, scheduled_at, 'cancelled', coalesce(first_started_at > late_after, 0), trigger, job_version, attempt,
     created_at, first_started_at, attempt_started_at, :now, duration_us, max_run_us, status, outcome, worker,
-    last_token, queue, payload, error
+    last_token, queue, payload, error, moved_us
 FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND state = 'pending';
 

@@ -61,12 +61,12 @@ WHERE
 -- OR FAIL: a statement of one row needs no journal of its own.
 INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
-    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response
+    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response, moved_us
 )
 SELECT
     slot, job_id, scheduled_at, 'succeeded', first_started_at > late_after, trigger, job_version, attempt, created_at,
     first_started_at, :started_at, :now, :duration_us, max_run_us, :status, 'succeeded', worker, lease_token, queue,
-    payload, :response
+    payload, :response, moved_us
 FROM live_runs
 WHERE
     slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
@@ -126,12 +126,12 @@ WHERE j.job_id = :job_id;
 INSERT INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
     finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, error, response,
-    reason, blocked_by
+    reason, blocked_by, moved_us
 )
 SELECT
     slot, job_id, scheduled_at, :state, coalesce(first_started_at > late_after, 0), trigger, job_version, attempt,
     created_at, first_started_at, :attempt_started_at, :now, :duration_us, max_run_us, :status, :outcome, worker,
-    :last_token, queue, payload, :error, :response, :reason, :blocked_by
+    :last_token, queue, payload, :error, :response, :reason, :blocked_by, moved_us
 FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -184,7 +184,7 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 -- A new life of an ended run: its attempts are kept, its clock of max_run_us starts again.
 INSERT INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
-    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker
+    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker, moved_us
 )
 SELECT
     e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
@@ -193,7 +193,7 @@ SELECT
         WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
     ) THEN e.job_version ELSE j.version END,
     e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :now,
-    :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker
+    :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker, e.moved_us
 FROM ended_runs AS e CROSS JOIN jobs AS j ON j.job_id = e.job_id
 WHERE e.slot = :slot AND e.job_id = :job_id AND e.scheduled_at = :scheduled_at;
 
