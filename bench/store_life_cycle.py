@@ -1,6 +1,6 @@
 """How fast the store alone is: due → recorded and leased → finished, in durable batches.
 
-    python bench/store_life_cycle.py --jobs 1000000 --fires 200000
+    python -m bench.store_life_cycle --jobs 1000000 --fires 200000
 
 Prints a table: jobs created per second, fires per second and µs per fire, and as the limit measured in the same run
 what bare batched writes of rows of the same size cost with the same durability. The data file is made anew in
@@ -25,6 +25,7 @@ from pathlib import Path
 
 import apsw
 
+from onbeat.app.process import spare_the_collector
 from onbeat.domain.model import Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, Trigger
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the data file is made; default: the temporary directory")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
+    spare_the_collector()  # as every process of onbeat does
     directory = Path(tempfile.mkdtemp(prefix="onbeat-bench-", dir=options.directory))
     try:
         measures = asyncio.run(measure_all(options, directory))

@@ -33,8 +33,10 @@ def run_process(process: Coroutine[object, object, int], *, log_level: str) -> N
 
     import uvloop
 
+    from onbeat.app.process import spare_the_collector
     from onbeat.telemetry import configure_logging
 
     configure_logging(level=log_level)
+    spare_the_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise typer.Exit(runner.run(process))
