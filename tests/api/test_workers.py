@@ -13,7 +13,8 @@ from tests.api.bodies import ContextMaker, Json, claimed, created, outcome, queu
 from onbeat.app.api_server import ApiServer
 from onbeat.app.services import Services
 from onbeat.client.link import HttpLink
-from onbeat.domain.ids import RunKey, parse_run_id
+from onbeat.domain.ids import RunKey, parse_job_id, parse_run_id
+from onbeat.domain.instants import parse_instant
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.store.values import Finish, FinishResult, LeaseStatus
 
@@ -229,6 +230,30 @@ async def test_a_waiting_claim_is_woken_by_work(server_url: str, services: Servi
         assert abs(await link.read_clock() - services.clock.now()) < 60_000_000
 
 
+async def test_a_waiting_claim_is_handed_a_run_in_the_moment_it_is_due(
+    server_url: str, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with httpx.AsyncClient(base_url=server_url, timeout=60) as http:
+        jobs = {}
+        for queue in ("mail", "other"):
+            body = queue_job(schedules=[{"every": "1h"}], target={"queue": queue})
+            jobs[queue] = (await http.post("/v1/jobs", json=body)).json()
+        claim = asyncio.create_task(
+            http.post("/v1/runs/claim", json={"worker": "w", "queue": "mail", "limit": 5, "wait_s": 30})
+        )
+        await parked(services)
+        due_at = parse_instant(jobs["mail"]["next_fire_at"], field="")
+        monkeypatch.setattr(services.clock, "now", lambda: due_at + 1_500)
+        await services.dispatch.fire_due()
+        async with asyncio.timeout(10):
+            (run,) = (await claim).json()["runs"]
+        assert parse_run_id(run["run_id"]) == RunKey(parse_job_id(jobs["mail"]["id"]), due_at)
+        shown = (await http.get(f"/v1/runs/{run['run_id']}")).json()
+        assert (shown["state"], shown["worker"], shown["lag_ms"], shown["late"]) == ("running", "w", 1.5, False)
+        assert await claimed(http, worker="webhooks") == []
+        assert len(await claimed(http, worker="w2", queue="other")) == 1
+
+
 async def test_a_worker_that_hangs_up_leaves_nothing_leased(server_url: str, services: Services) -> None:
     async with httpx.AsyncClient(base_url=server_url) as http:
         job = await created(http)
@@ -262,7 +287,6 @@ async def test_what_is_granted_in_the_moment_of_a_hang_up_is_given_back(server_u
                 if shown["state"] == "pending":
                     break
         assert shown["attempt"] == 0
-        assert RunKey(*parse_run_id(run["id"])) is not None
 
 
 async def test_no_wait_answers_at_once(server_url: str) -> None:
