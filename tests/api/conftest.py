@@ -31,6 +31,7 @@ def make_context(services: Services) -> ContextMaker:
         return ApiContext(
             jobs=services.jobs,
             calendars=services.calendars,
+            blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
             pauses=services.pauses,

@@ -66,6 +66,16 @@ CREATE TABLE attempts (
     PRIMARY KEY (slot, job_id, scheduled_at, attempt)
 ) STRICT;
 
+CREATE TABLE blackouts (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    rules TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL CHECK (updated_at >= created_at),
+    PRIMARY KEY (namespace, name)
+) STRICT;
+
 CREATE TABLE calendar_uses (
     namespace TEXT NOT NULL,
     name TEXT NOT NULL,

@@ -15,10 +15,11 @@ from onbeat.store.open import open_store
 from onbeat.store.sqlite.connection import open_reading_connection
 from onbeat.store.sqlite.queries import load_queries
 
-NOUNS = ("access", "calendars", "fires", "jobs", "leases", "meta", "nodes", "pauses", "runs")
+NOUNS = ("access", "blackouts", "calendars", "fires", "jobs", "leases", "meta", "nodes", "pauses", "runs")
 SMALL = {"api_keys", "nodes", "pauses", "job_counts", "job_versions", "meta", "sqlite_schema", "json_each", "t", "v"}
 READS_ALL = {
     "find_calendars",  # few
+    "find_blackouts",
     "calendar_to_replan",  # stops at the first row of an index that is usually empty
     "any_waiting",  # stops at the first row of an index that is usually empty
     "find_live",  # live_runs is small

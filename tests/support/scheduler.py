@@ -16,6 +16,7 @@ from onbeat.domain.model import Definition, EverySchedule, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.services.almanac import Almanac
 from onbeat.services.assignment import Assignment
+from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
@@ -54,6 +55,7 @@ class Scheduler:
         self.jitter = random.Random(1)
         self.secrets = SigningSecrets(store=store, clock=clock, box=SecretBox(bytes(32)))
         self.almanac = Almanac(store=store)
+        self.blackouts = Blackouts(store=store, clock=clock, almanac=self.almanac)
         self.calendars = Calendars(
             store=store, clock=clock, almanac=self.almanac, replan_wake=Wake(), dispatch_wake=Wake()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from onbeat.api import admin, batch, calendars, health, job_actions, jobs, pauses, runs, schedules, workers
+from onbeat.api import admin, batch, blackouts, calendars, health, job_actions, jobs, pauses, runs, schedules, workers
 from onbeat.api.browser_guard import LOOPBACK_HOSTS, BrowserGuard
 from onbeat.api.context import ApiContext
 from onbeat.api.openapi import describe
@@ -39,6 +39,7 @@ def build_api(context: ApiContext) -> FastAPI:
         pauses.router,
         schedules.router,
         calendars.router,
+        blackouts.router,
         admin.router,
         health.router,
         health.metrics_router,

@@ -10,6 +10,7 @@ from fastapi import Request
 from onbeat.clock import Clock
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
@@ -27,6 +28,7 @@ class ApiContext:
 
     jobs: Jobs
     calendars: Calendars
+    blackouts: Blackouts
     almanac: Almanac
     runs: Runs
     pauses: Pauses

@@ -16,7 +16,7 @@ from onbeat.api.schemas.job_actions import NextView, NothingBody, PauseBody, Pau
 from onbeat.api.schemas.job_views import JobView, view_job
 from onbeat.api.schemas.jobs import write_payload
 from onbeat.api.schemas.kept_out import view_kept_out
-from onbeat.api.schemas.runs import RunView, view_run
+from onbeat.api.schemas.runs import TriggeredView, view_run
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.webhook import check_text
@@ -62,12 +62,12 @@ async def resume_job(
 
 
 @router.post(
-    "/trigger", status_code=201, response_model=RunView, responses=problems(404, 409, 422), summary="Run it now"
+    "/trigger", status_code=201, response_model=TriggeredView, responses=problems(404, 409, 422), summary="Run it now"
 )
 async def trigger_job(
     request: Request, job_id: str, principal: JobsWriter, once: AnswerOnce, body: TriggerBody = TriggerBody()
 ) -> Response:
-    """One run beside the schedule. It waits for a free lane like any other, unless it is forced."""
+    """One run beside the schedule. It waits for a free lane unless it is forced, and for no blackout: see `hint`."""
     context = context_of(request)
     job = await own_job(context, principal, job_id)
     payload = None if body.payload is None else write_payload(body.payload)
@@ -75,6 +75,9 @@ async def trigger_job(
 
     async def produce() -> Response:
         view = view_run(await context.runs.trigger(job.job_id, payload=payload, force=body.force))
+        blackout = context.almanac.blackout_at(context.clock.now(), namespace=job.namespace, tags=job.tags)
+        if blackout is not None:
+            view["hint"] = f"the blackout {blackout!r} holds back scheduled runs now; this one was asked for and runs"
         return json_answer(view, status=201, headers={"location": f"/v1/runs/{view['id']}"})
 
     return await once(produce)

@@ -148,6 +148,7 @@ class _Node:
         return ApiContext(
             jobs=services.jobs,
             calendars=services.calendars,
+            blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
             pauses=services.pauses,

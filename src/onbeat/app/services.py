@@ -14,6 +14,7 @@ from onbeat.config import Settings
 from onbeat.domain.egress import EgressRules
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
@@ -48,6 +49,7 @@ class Services:
     definitions: DefinitionCache
     almanac: Almanac
     calendars: Calendars
+    blackouts: Blackouts
     replan_wake: Wake
     jobs: Jobs
     runs: Runs
@@ -148,6 +150,7 @@ def _build_services(
         calendars=Calendars(
             store=store, clock=clock, almanac=almanac, replan_wake=replan_wake, dispatch_wake=dispatch_wake
         ),
+        blackouts=Blackouts(store=store, clock=clock, almanac=almanac),
         replan_wake=replan_wake,
         jobs=jobs,
         runs=runs,

@@ -11,7 +11,7 @@ from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, Limi
 from onbeat.cli.job_views import print_job, print_jobs
 from onbeat.cli.moments import in_zone, zone_of
 from onbeat.cli.pauses import pause_request
-from onbeat.cli.terminal import print_fields, print_json, print_table
+from onbeat.cli.terminal import clean, print_fields, print_json, print_table
 
 app = typer.Typer(help="Define jobs, look at them, stop and start them.", no_args_is_help=True)
 
@@ -297,6 +297,8 @@ def trigger_job(
             print_json(run)
         else:
             print_run(run, timezone=zone_of(api.get_job(job)))
+            if run.get("hint"):
+                print(f"note: {clean(run['hint'])}")
 
 
 @app.command("next")

@@ -8,7 +8,22 @@ from collections.abc import Sequence
 
 import typer
 
-from onbeat.cli import calendars, db, dev, doctor, jobs, keys, next_fires, pauses, runs, secrets, serve, version, worker
+from onbeat.cli import (
+    blackouts,
+    calendars,
+    db,
+    dev,
+    doctor,
+    jobs,
+    keys,
+    next_fires,
+    pauses,
+    runs,
+    secrets,
+    serve,
+    version,
+    worker,
+)
 from onbeat.cli.exits import Exit, exit_code, report
 from onbeat.domain.errors import OnbeatError
 
@@ -30,6 +45,7 @@ app.command("resume")(pauses.resume_many)
 app.command("pauses")(pauses.list_pauses)
 app.command("next")(next_fires.next_fires)
 app.add_typer(calendars.app, name="calendars")
+app.add_typer(blackouts.app, name="blackouts")
 app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(db.app, name="db")

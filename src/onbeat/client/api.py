@@ -163,6 +163,24 @@ class Api:
         """Refused while jobs use it."""
         self._call("DELETE", _calendar_path(name))
 
+    # ---------------------------------------------------------------- blackouts
+
+    def put_blackout(self, name: str, rules: Json) -> Json:
+        """Create the blackout, or give it these rules."""
+        return self._call("PUT", _blackout_path(name), body=rules)
+
+    def find_blackouts(self) -> Json:
+        """Every blackout, past ones too."""
+        return self._call("GET", "/v1/blackouts")
+
+    def get_blackout(self, name: str) -> Json:
+        """One blackout."""
+        return self._call("GET", _blackout_path(name))
+
+    def delete_blackout(self, name: str) -> None:
+        """What it has held back stays skipped."""
+        self._call("DELETE", _blackout_path(name))
+
     # ---------------------------------------------------------------- keys, secrets, health
 
     def create_key(self, body: Json) -> Json:
@@ -228,9 +246,17 @@ def _job_path(job: str) -> str:
 
 
 def _calendar_path(name: str) -> str:
+    return f"/v1/calendars/{_checked_name(name)}"
+
+
+def _blackout_path(name: str) -> str:
+    return f"/v1/blackouts/{_checked_name(name)}"
+
+
+def _checked_name(name: str) -> str:
     if not _KEY.fullmatch(name):
-        raise IdInvalid(f"{name[:60]!r} is no name of a calendar", remedy="see `onbeat calendars list`")
-    return f"/v1/calendars/{name}"
+        raise IdInvalid(f"{name[:60]!r} is no name", remedy="names are slugs, such as new-year")
+    return name
 
 
 def _run_path(run_id: str) -> str:

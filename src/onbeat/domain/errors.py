@@ -72,6 +72,12 @@ class CalendarInUse(OnbeatError):
     code = "calendar_in_use"
 
 
+class BlackoutNotFound(OnbeatError):
+    """There is no such blackout."""
+
+    code = "blackout_not_found"
+
+
 class KeyTaken(OnbeatError):
     """Another job in this namespace already has that key."""
 

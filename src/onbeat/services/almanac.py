@@ -1,15 +1,16 @@
-"""The almanac: every calendar of the database in memory, as immutable values that plans are made with.
+"""The almanac: calendars and blackouts of the database in memory, as immutable values that plans are made with.
 
-Decisions inside a transaction, on the store's writer thread, cannot ask the database for a calendar. So all of them
-are loaded when the process starts and again after each change; a reader gets the whole new set or the whole old one.
+Decisions inside a transaction, on the store's writer thread, cannot ask the database for them. So all of them are
+loaded when the process starts and again after each change; a reader gets the whole new set or the whole old one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
+from onbeat.domain.blackout import Blackout, covering, decode_blackout
 from onbeat.domain.calendar import Calendar, day_of, decode_rules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.model import SECOND_US, Schedule
@@ -17,21 +18,24 @@ from onbeat.domain.offsets import DAY_S
 from onbeat.domain.public_holidays import public_holidays
 from onbeat.domain.timetable import NO_CALENDARS, Timetable, compile_timetable
 from onbeat.store.contract import Store
-from onbeat.store.values import StoredCalendar
+from onbeat.store.values import StoredBlackout, StoredCalendar
 
 log = structlog.get_logger(__name__)
 
 
 class Almanac:
-    """What is known of calendars now."""
+    """What is known of calendars and blackouts now."""
 
     def __init__(self, *, store: Store) -> None:
         self._store = store
         self._versions: dict[tuple[str, str], tuple[str, Calendar]] = {}
         self._by_namespace: Mapping[str, Mapping[str, Calendar]] = {}
+        self._blackouts: Mapping[str, tuple[Blackout, ...]] = {}
 
     async def load(self, *, now: int) -> None:
-        """Read all calendars. One that cannot be read is left out and told: schedules that name it are refused."""
+        """Read everything. What cannot be read is left out and told: schedules that name such a calendar are refused,
+        and such a blackout holds nothing back.
+        """
         known: dict[tuple[str, str], tuple[str, Calendar]] = {}
         by_namespace: dict[str, dict[str, Calendar]] = {}
         for stored in await self._store.calendars.find():
@@ -42,10 +46,25 @@ class Almanac:
                 _warm(calendar, now=now)
         self._versions = known
         self._by_namespace = by_namespace
+        blackouts: dict[str, tuple[Blackout, ...]] = {}
+        for row in await self._store.blackouts.find():
+            blackout = _read_blackout(row)
+            if blackout is not None:
+                blackouts[row.namespace] = (*blackouts.get(row.namespace, ()), blackout)
+        self._blackouts = blackouts
 
     def calendars(self, namespace: str) -> Mapping[str, Calendar]:
         """The calendars of a namespace, by name."""
         return self._by_namespace.get(namespace, NO_CALENDARS)
+
+    def blackouts(self, namespace: str, tags: Sequence[str]) -> Sequence[Blackout]:
+        """The blackouts that concern jobs of a namespace with these tags."""
+        known = self._blackouts.get(namespace, ())
+        return [blackout for blackout in known if blackout.concerns(tags)] if known else known
+
+    def blackout_at(self, instant: int, *, namespace: str, tags: Sequence[str]) -> str | None:
+        """The blackout that covers an instant for jobs with these tags, by name."""
+        return covering(self.blackouts(namespace, tags), instant)
 
     def timetable(self, namespace: str, schedules: tuple[Schedule, ...], *, job_id: int | None) -> Timetable:
         """The timetable of a job in that namespace. Raises DefinitionError, also for a calendar that is not there."""
@@ -61,6 +80,14 @@ class Almanac:
         except DefinitionError as error:
             log.error("calendar_unreadable", namespace=stored.namespace, name=stored.name, reason=error.detail)
             return None
+
+
+def _read_blackout(stored: StoredBlackout) -> Blackout | None:
+    try:
+        return Blackout(stored.name, decode_blackout(stored.rules))
+    except DefinitionError as error:
+        log.error("blackout_unreadable", namespace=stored.namespace, name=stored.name, reason=error.detail)
+        return None
 
 
 def _warm(calendar: Calendar, *, now: int) -> None:

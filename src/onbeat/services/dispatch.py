@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import structlog
 
 from onbeat.clock import Clock
+from onbeat.domain.blackout import FireSplit, open_windows, plan_around
 from onbeat.domain.ids import RunKey
-from onbeat.domain.misfire import MisfirePlan, plan_misfires
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
@@ -117,8 +117,10 @@ class Dispatch:
             return FirePlan(next_fire_at=due_at, state=JobState.COMPLETED if due_at is None else None)
         is_moved = definition.spread_s or definition.jitter_s
         moved = moved_start(definition, job_id=due.job.job_id) if is_moved else None
-        misfires = plan_misfires(
+        blackouts = self._almanac.blackouts(due.job.namespace, due.job.tags)
+        split = plan_around(
             timetable,
+            open_windows(blackouts, after=due_at - 1, until=now),
             due_at=due_at,
             now=now,
             grace_us=definition.grace_s * SECOND_US,
@@ -126,26 +128,20 @@ class Dispatch:
             moved=moved,
         )
         builder = _PlanBuilder(definition=definition, moved=moved, now=now, reservation=reservation)
-        if misfires.missed is not None:
-            missed = misfires.missed
-            builder.marks.append(Mark(missed.first, missed.last, missed.count, RunState.MISSED))
-        for scheduled_at in misfires.missed_alone:
-            builder.marks.append(Mark(scheduled_at, scheduled_at, 1, RunState.MISSED))
-        if misfires.live or misfires.catch_up:
-            self._admit(misfires, due, definition, builder, now=now)
-        completed = misfires.next_fire_at is None
-        return builder.build(next_fire_at=misfires.next_fire_at, state=JobState.COMPLETED if completed else None)
+        builder.mark(split)
+        if split.live or split.catch_up:
+            self._admit(split, due, definition, builder, now=now)
+        completed = split.next_fire_at is None
+        return builder.build(next_fire_at=split.next_fire_at, state=JobState.COMPLETED if completed else None)
 
-    def _admit(
-        self, misfires: MisfirePlan, due: DueJob, definition: Definition, builder: _PlanBuilder, *, now: int
-    ) -> None:
+    def _admit(self, split: FireSplit, due: DueJob, definition: Definition, builder: _PlanBuilder, *, now: int) -> None:
         lanes = Lanes(
             max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting
         )
         # Live fires choose their lanes first: a fresh run is never blocked by its own job's catch-up.
-        for scheduled_at in misfires.live:
+        for scheduled_at in split.live:
             builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=max(now, builder.start_of(scheduled_at)))
-        for number, scheduled_at in enumerate(misfires.catch_up):
+        for number, scheduled_at in enumerate(split.catch_up):
             earliest = now + number * definition.misfire.spacing_s * SECOND_US
             ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
             builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
@@ -168,6 +164,14 @@ class _PlanBuilder:
         """When a fire is to start: its planned instant, unless the job's starts are moved."""
         return scheduled_at if self._moved is None else self._moved.start_of(scheduled_at)
 
+    def mark(self, split: FireSplit) -> None:
+        """Note the instants that nobody dispatched in time and those that a blackout holds back."""
+        self.marks += [Mark(missed.first, missed.last, missed.count, RunState.MISSED) for missed in split.missed]
+        self.marks += [
+            Mark(found.first, found.last, found.count, RunState.SKIPPED, SkipReason.BLACKOUT)
+            for found in split.blacked_out
+        ]
+
     def admit(self, lanes: Lanes, scheduled_at: int, trigger: Trigger, *, ready_at: int) -> None:
         """Put one fire to the overlap rule and note what follows."""
         match lanes.admit(scheduled_at, trigger):
@@ -188,7 +192,7 @@ class _PlanBuilder:
         return FirePlan(
             next_fire_at=next_fire_at,
             runs=tuple(self._runs.values()),
-            marks=tuple(self.marks),
+            marks=tuple(sorted(self.marks, key=lambda mark: mark.scheduled_at)),
             replaced=tuple(self._replaced),
             cancelled=tuple(dict.fromkeys(self._cancelled)),
             state=state,
@@ -231,6 +235,7 @@ class _PlanBuilder:
             and last.state == RunState.SKIPPED
             and last.blocked_by == blocked_by
             and not any(last.until < recorded < scheduled_at for recorded in self._runs)
+            and not any(last.until < mark.scheduled_at < scheduled_at for mark in self.marks)
         ):
             self.marks[-1] = Mark(
                 last.scheduled_at, scheduled_at, last.count + 1, last.state, last.reason, last.blocked_by

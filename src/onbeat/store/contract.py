@@ -42,6 +42,7 @@ from onbeat.store.values import (
     RunView,
     SavedAnswer,
     SecretVersion,
+    StoredBlackout,
     StoredCalendar,
     StoredJob,
     Verdict,
@@ -165,6 +166,26 @@ class Pauses(Protocol):
         ...
 
 
+class Blackouts(Protocol):
+    """Windows in which no fire becomes a run. The store only keeps them; `decide` callbacks know what they mean."""
+
+    async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredBlackout:
+        """Create a blackout at version 1, or give it other rules: version + 1. The same rules change nothing."""
+        ...
+
+    async def get(self, namespace: str, name: str) -> StoredBlackout | None:
+        """None: there is none of that name."""
+        ...
+
+    async def find(self) -> list[StoredBlackout]:
+        """All blackouts of all namespaces, by namespace and name."""
+        ...
+
+    async def delete(self, namespace: str, name: str) -> bool:
+        """False: there is none of that name."""
+        ...
+
+
 class Fires(Protocol):
     """A fire becomes a run here, in one transaction with the advance of its clock."""
 
@@ -181,8 +202,11 @@ class Fires(Protocol):
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
         else recorded that fire), and a run that one displaces gives it its lane and waits for one again, if it is
         still pending and unstarted; marks are inserted as ended runs; the clock moves to the plan's `next_fire_at`
-        (None removes it); state and reason are written. If `decide` raises for one job, that job is set to `error`
-        with the exception's text, its clock is removed, and the others go on.
+        (None removes it); state and reason are written.
+        A skipped(blackout) mark that follows the job's newest record, itself skipped(blackout) by the same version of
+        the job, is added to that range: its `until` and `count` grow, so that a job that is due each second leaves one
+        row behind a blackout of hours. If `decide` raises for one job, that job is set to `error` with the exception's
+        text, its clock is removed, and the others go on.
         A clock whose job is not active is removed. On PostgreSQL due clocks are locked with SKIP LOCKED.
         """
         ...
@@ -386,6 +410,9 @@ class Store(Protocol):
 
     @property
     def pauses(self) -> Pauses: ...
+
+    @property
+    def blackouts(self) -> Blackouts: ...
 
     @property
     def fires(self) -> Fires: ...

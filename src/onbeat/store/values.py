@@ -149,6 +149,18 @@ class Replanned:
     more: bool  # other jobs still have clocks from before a change
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBlackout:
+    """A blackout as it stands. `rules` is JSON text and may be unreadable: decode it with the domain."""
+
+    namespace: str
+    name: str
+    version: int
+    rules: str
+    created_at: int
+    updated_at: int
+
+
 # ---------------------------------------------------------------- fires
 
 

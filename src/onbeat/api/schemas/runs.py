@@ -49,6 +49,12 @@ class RunView(View):
     deadline_at: str | None
 
 
+class TriggeredView(RunView):
+    """A run that was made by hand."""
+
+    hint: str | None = Field(None, description="What the caller might not know: a blackout holds back other runs now")
+
+
 class RunPage(View):
     """Runs, newest planned instant first."""
 

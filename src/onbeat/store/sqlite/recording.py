@@ -68,7 +68,14 @@ def record_together(
         connection.executemany(_FIRES["insert_pending_run"], pending)
     if connection.total_changes() - before != len(leased) + len(pending):
         return False
-    marks = [_mark_row(mark, fire.due.job, slot=fire.slot, now=now) for fire in fires for mark in fire.plan.marks]
+    marks: list[Row] = []
+    for fire in fires:
+        if any(mark.reason is SkipReason.BLACKOUT for mark in fire.plan.marks):
+            # One after the other: whether a range may grow depends on the marks before it.
+            for mark in fire.plan.marks:
+                tally.marks += insert_mark(connection, mark, fire.due.job, slot=fire.slot, now=now)
+        else:
+            marks += [_mark_row(mark, fire.due.job, slot=fire.slot, now=now) for mark in fire.plan.marks]
     if marks:
         before = connection.total_changes()
         connection.executemany(_FIRES["insert_mark"], marks)
@@ -134,6 +141,11 @@ def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot
 
 def insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
     """Write instants that will never run, as history. False: the first of them is recorded already."""
+    if mark.reason is SkipReason.BLACKOUT:
+        grown = (mark.until, mark.count, now, slot, job.job_id, job.version, mark.scheduled_at)
+        connection.execute(_FIRES["grow_blackout"], grown)
+        if connection.changes():
+            return True
     connection.execute(_FIRES["insert_mark"], _mark_row(mark, job, slot=slot, now=now))
     return connection.changes() == 1
 

@@ -10,6 +10,7 @@ import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.sqlite.access import SqliteAccess
+from onbeat.store.sqlite.blackouts import SqliteBlackouts
 from onbeat.store.sqlite.calendars import SqliteCalendars
 from onbeat.store.sqlite.connection import (
     BUSY_TIMEOUT_MS,
@@ -50,6 +51,7 @@ class SqliteStore:
         self._jobs = SqliteJobs(writer=writer, readers=readers, slots=slots)
         self._calendars = SqliteCalendars(writer=writer, readers=readers, slots=slots)
         self._pauses = SqlitePauses(writer=writer, readers=readers)
+        self._blackouts = SqliteBlackouts(writer=writer, readers=readers)
         self._fires = SqliteFires(writer=writer, readers=readers, slots=slots)
         self._leases = SqliteLeases(writer=writer, readers=readers, slots=slots)
         self._runs = SqliteRuns(writer=writer, readers=readers, slots=slots)
@@ -67,6 +69,10 @@ class SqliteStore:
     @property
     def pauses(self) -> SqlitePauses:
         return self._pauses
+
+    @property
+    def blackouts(self) -> SqliteBlackouts:
+        return self._blackouts
 
     @property
     def fires(self) -> SqliteFires:

@@ -118,6 +118,21 @@ WHERE
     NOT EXISTS (SELECT 1 FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
+-- name: grow_blackout
+-- Walks ended_key backwards to the job's newest record, and the primary key of live_runs to what came after it.
+UPDATE ended_runs SET until = :until, count = count + :count, finished_at = :now
+WHERE
+    ended_id = (
+        SELECT ended_id FROM ended_runs INDEXED BY ended_key
+        WHERE slot = :slot AND job_id = :job_id
+        ORDER BY scheduled_at DESC LIMIT 1
+    )
+    AND reason = 'blackout' AND job_version = :job_version AND scheduled_at < :scheduled_at
+    AND NOT EXISTS (
+        SELECT 1 FROM live_runs AS l
+        WHERE l.slot = :slot AND l.job_id = :job_id AND l.scheduled_at > ended_runs.scheduled_at
+    );
+
 -- name: stop_run
 UPDATE live_runs SET cancel_requested = 1
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'running';
