@@ -13,7 +13,7 @@ from tests.scenarios.conftest import StartServer
 from tests.support.process import ServerProcess, running
 from tests.support.scheduler import every, scheduling
 
-from onbeat.domain.model import QueueTarget
+from onbeat.domain.model import MisfirePolicy, QueueTarget
 from onbeat.domain.states import Trigger
 from onbeat.services.handoff import Parked
 
@@ -98,3 +98,17 @@ async def test_a_batch_is_claimed_at_once_and_a_stale_token_of_a_queue_worker_ch
         assert {(await scheduler.runs.get(run.key)).worker for run in again} == {"second"}
         await scheduler.end(again)
         assert {(await scheduler.runs.get(run.key)).state.value for run in again} == {"succeeded"}
+
+
+async def test_urgent_jobs_go_first_in_queues_and_for_webhooks_and_recovery_goes_last(data: Path) -> None:
+    async with scheduling(data) as scheduler:
+        catch_up = MisfirePolicy(policy="catch_up", max=1)
+        recovering = await scheduler.job(every(60), misfire=catch_up, priority=9, name="recovering")
+        scheduler.clock.advance(645)
+        await scheduler.dispatch.fire_due()
+        expected = [recovering.job_id]
+        for priority in (0, 5, 9):
+            job = await scheduler.job(every(3_600), priority=priority, name=f"priority {priority}")
+            await scheduler.runs.trigger(job.job_id, payload=None)
+            expected.insert(0, job.job_id)
+        assert [held.key.job_id for held in await scheduler.claim()] == expected

@@ -26,7 +26,8 @@ CREATE INDEX jobs_paused_by ON jobs (namespace, paused_by) WHERE paused_by IS NO
 
 CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT NULL;
 
-CREATE INDEX live_claimable ON live_runs (queue, ready_at) WHERE state = 'pending' AND lane IS NOT NULL AND held = 0;
+CREATE INDEX live_claimable ON live_runs (queue, priority, ready_at)
+WHERE state = 'pending' AND lane IS NOT NULL AND held = 0;
 
 CREATE UNIQUE INDEX live_lanes ON live_runs (slot, job_id, lane) WHERE lane IS NOT NULL;
 
@@ -196,7 +197,7 @@ CREATE TABLE live_runs (
     outcome TEXT,
     status INTEGER,
     error TEXT,
-    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0),
+    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5,
     PRIMARY KEY (slot, job_id, scheduled_at),
     CHECK (
         CASE state

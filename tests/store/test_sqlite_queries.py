@@ -16,7 +16,19 @@ from onbeat.store.sqlite.connection import open_reading_connection
 from onbeat.store.sqlite.queries import load_queries
 
 NOUNS = ("access", "blackouts", "calendars", "fires", "jobs", "leases", "meta", "nodes", "pauses", "runs")
-SMALL = {"api_keys", "nodes", "pauses", "job_counts", "job_versions", "meta", "sqlite_schema", "json_each", "t", "v"}
+SMALL = {
+    "api_keys",
+    "nodes",
+    "pauses",
+    "job_counts",
+    "job_versions",
+    "meta",
+    "sqlite_schema",
+    "json_each",
+    "t",
+    "v",
+    "present",
+}
 READS_ALL = {
     "find_calendars",  # few
     "find_blackouts",

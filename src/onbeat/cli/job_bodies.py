@@ -87,6 +87,7 @@ def job_body(
     overlap: str | None,
     spread: str | None = None,
     jitter: str | None = None,
+    priority: int | None = None,
 ) -> Json:
     """The fields that were given."""
     if timezone is not None and not any(_ZONED & schedule.keys() for schedule in schedules):
@@ -102,6 +103,7 @@ def job_body(
         "overlap": overlap,
         "spread_s": None if spread is None else parse_duration(spread, field="--spread"),
         "jitter_s": None if jitter is None else parse_duration(jitter, field="--jitter"),
+        "priority": priority,
     }
     return {field: value for field, value in fields.items() if value is not None}
 

@@ -77,6 +77,10 @@ OverlapOption = Annotated[
     typer.Option("--overlap", help="What a fire does while a run is going on."),
 ]
 
+PriorityOption = Annotated[
+    int | None, typer.Option("--priority", min=0, max=9, help="Of runs that are ready, higher ones start first.")
+]
+
 
 @app.command("list")
 def list_jobs(
@@ -132,6 +136,7 @@ def create_job(
     overlap: OverlapOption = None,
     spread: SpreadOption = None,
     jitter: JitterOption = None,
+    priority: PriorityOption = None,
     from_file: Annotated[
         Path | None,
         typer.Option("--from-file", metavar="FILE", help="Many: one job as JSON per line; - is standard input."),
@@ -163,6 +168,7 @@ def create_job(
         overlap=overlap,
         spread=spread,
         jitter=jitter,
+        priority=priority,
     )
     job_bodies.check_new_job(job)
     if key is not None:
@@ -200,6 +206,7 @@ def update_job(
     overlap: OverlapOption = None,
     spread: SpreadOption = None,
     jitter: JitterOption = None,
+    priority: PriorityOption = None,
     if_version: Annotated[int | None, typer.Option("--if-version", help="Only if it is still at this version.")] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
@@ -225,6 +232,7 @@ def update_job(
         overlap=overlap,
         spread=spread,
         jitter=jitter,
+        priority=priority,
     )
     job_bodies.check_changes(changes)
     if "target" in changes:

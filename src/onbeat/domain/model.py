@@ -15,6 +15,8 @@ from onbeat.domain.errors import DefinitionError
 SECOND_US: Final = 1_000_000
 MAX_SCHEDULES: Final = 16
 MAX_RUNNING: Final = 100
+DEFAULT_PRIORITY: Final = 5
+MAX_PRIORITY: Final = 9
 
 
 DstGap = Literal["shift", "skip"]
@@ -133,6 +135,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     spread_s: int = 0  # the job's fires start this much later at most, all by the same length: domain/moved_start.py
     jitter_s: int = 0  # and each by less than this on top
+    priority: int = DEFAULT_PRIORITY  # 0..9: of runs that are ready, those of higher ones start first
 
 
 _DECODER = msgspec.json.Decoder(Definition)

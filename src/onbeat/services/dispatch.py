@@ -16,6 +16,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
+from onbeat.domain.priority import standing
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.domain.timetable import calendar_names
 from onbeat.services.almanac import Almanac
@@ -215,6 +216,7 @@ class _PlanBuilder:
             queue=queue,
             lease=lease,
             max_run_us=definition.max_run_time_s * SECOND_US,
+            priority=standing(definition.priority, trigger),
             displaces=displaces,
         )
 

@@ -155,8 +155,9 @@ class Runs:
         if job is None or job.state == JobState.DELETED:
             raise StateConflict("the run's job is gone", remedy="create the job again and trigger it")
         now = self._clock.now()
-        late_after = key.scheduled_at + run.moved_us + decode_definition(job.definition).grace_s * SECOND_US
-        state = await self._store.leases.revive(key, now=now, late_after=late_after)
+        definition = decode_definition(job.definition)
+        late_after = key.scheduled_at + run.moved_us + definition.grace_s * SECOND_US
+        state = await self._store.leases.revive(key, now=now, late_after=late_after, priority=definition.priority)
         if state is None:
             raise RunNotFound
         if state != RunState.PENDING:
@@ -212,4 +213,5 @@ def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None
         queue=target.queue if isinstance(target, QueueTarget) else None,
         payload=payload,
         max_run_us=definition.max_run_time_s * SECOND_US,
+        priority=definition.priority,
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
 from onbeat.store.values import (
     ApiKey,
@@ -238,7 +239,10 @@ class Leases(Protocol):
         ...
 
     async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
-        """Lease the first runs that are ready, at most one per given lease; earliest `ready_at` first.
+        """Lease the first runs that are ready, at most one per given lease.
+
+        Those first that stand first in line: by `ready_at`, where each step of priority is worth a minute
+        (domain/priority.py).
 
         Eligible: pending, holding a lane, `ready_at <= now`, of `queue`, not cancelled, job not paused. Becomes
         running: attempt + 1, the lease's token, worker and until, granted_at = now; at its first start also
@@ -302,12 +306,14 @@ class Leases(Protocol):
         """
         ...
 
-    async def revive(self, key: RunKey, *, now: int, late_after: int) -> RunState | None:
+    async def revive(
+        self, key: RunKey, *, now: int, late_after: int, priority: int = DEFAULT_PRIORITY
+    ) -> RunState | None:
         """Bring a failed, timed_out, cancelled or unknown run back under its own id.
 
-        It goes from ended_runs to live_runs as pending, ready at `now`, attempt count kept, with a lane if one is
-        free (lowest number below the job's max_running), else waiting for one. Answer: `pending`, or the unchanged
-        state of a run that cannot come back. None: no such run.
+        It goes from ended_runs to live_runs as pending with `priority`, ready at `now`, attempt count kept, with a lane
+        if one is free (lowest number below the job's max_running), else waiting for one. Answer: `pending`, or the
+        unchanged state of a run that cannot come back. None: no such run.
         """
         ...
 

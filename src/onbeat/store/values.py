@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 
@@ -209,6 +210,7 @@ class NewRun:
     lease: Lease | None = None
     max_run_us: int = 86_400_000_000  # from the first start over all attempts
     moved_us: int = 0  # how much later than planned it is to start, by spread and jitter
+    priority: int = DEFAULT_PRIORITY  # its standing in line, see domain/priority.py
     displaces: int | None = None  # `scheduled_at` of an unstarted run of the same job that gives it its lane
 
 

@@ -90,6 +90,7 @@ class JobView(JobRef):
     delivery: str | None
     spread_s: int | None
     jitter_s: int | None
+    priority: int | None
 
 
 class JobPage(View):
@@ -156,6 +157,7 @@ _UNREADABLE: dict[str, Any] = {
     "delivery": None,
     "spread_s": None,
     "jitter_s": None,
+    "priority": None,
 }
 
 
@@ -194,6 +196,7 @@ def _writable(definition: Definition) -> dict[str, Any]:
         "delivery": definition.delivery,
         "spread_s": definition.spread_s,
         "jitter_s": definition.jitter_s,
+        "priority": definition.priority,
     }
 
 

@@ -16,6 +16,8 @@ from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import parse_instant, parse_moment, resolve_local
 from onbeat.domain.last_fire import MOST_FIRES
 from onbeat.domain.model import (
+    DEFAULT_PRIORITY,
+    MAX_PRIORITY,
     MAX_RUNNING,
     MAX_SCHEDULES,
     AtSchedule,
@@ -164,6 +166,9 @@ class JobBody(Body):
     jitter_s: int = Field(
         0, ge=0, le=DAY_S, description="Each fire starts later by a length below this, drawn from its identity"
     )
+    priority: int = Field(
+        DEFAULT_PRIORITY, ge=0, le=MAX_PRIORITY, description="Of runs that are ready, higher ones start first; it ages"
+    )
 
 
 def default_lanes(overlap: str) -> int:
@@ -198,6 +203,7 @@ def read_draft(body: JobBody) -> JobDraft:
         delivery=body.delivery,
         spread_s=body.spread_s,
         jitter_s=body.jitter_s,
+        priority=body.priority,
     )
     return JobDraft(
         key=body.key,

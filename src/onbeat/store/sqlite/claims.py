@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
 
 import apsw
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.priority import place
 from onbeat.domain.states import RunState
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import TRIGGERS, Row
+from onbeat.store.sqlite.rows import LARGEST, TRIGGERS, Row
 from onbeat.store.values import Lease, LeasedRun, LeaseStatus
 
 _QUERIES = load_queries("leases")
@@ -23,11 +27,11 @@ def claim(connection: apsw.Connection, leases: Sequence[Lease], *, now: int, que
     """Lease the runs that are ready, the first of them first."""
     claimed: list[LeasedRun] = []
     updates: list[Row] = []
-    rows: list[Row] = connection.execute(_QUERIES["claimable_runs"], (now, queue, len(leases))).fetchall()
+    rows = _first_ready(connection, now=now, queue=queue, limit=len(leases))
     for lease, row in zip(leases, rows, strict=False):
         (
             slot, job_id, scheduled_at, attempt, trigger, job_version, payload, run_queue, late_after, deadline_at,
-            namespace, name, key, definition,
+            namespace, name, key, definition, _ready_at,
         ) = row  # fmt: skip
         until = min(lease.until, deadline_at)
         updates.append((lease.token, lease.worker, until, now, deadline_at, slot, job_id, scheduled_at))
@@ -91,6 +95,24 @@ def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) ->
     if freed:
         pass_lanes_on(connection, freed, slots=slots, now=now)
     return given_back
+
+
+def _first_ready(connection: apsw.Connection, *, now: int, queue: str | None, limit: int) -> list[Row]:
+    """The runs that stand first in line. Each priority has its own line by `ready_at`; the lines are merged as far as
+    they are needed.
+    """
+    lines: list[Iterator[tuple[int, Row]]] = []
+    below = LARGEST
+    while (priority := connection.execute(_QUERIES["next_priority"], (queue, below)).get) is not None:
+        rows = connection.execute(_QUERIES["claimable_runs"], (now, queue, priority, limit))
+        lines.append(_with_places(rows, priority))
+        below = priority
+    return [row for _place, row in islice(heapq.merge(*lines, key=itemgetter(0)), limit)]
+
+
+def _with_places(rows: Iterable[Row], priority: int) -> Iterator[tuple[int, Row]]:
+    for row in rows:
+        yield place(ready_at=row[-1], standing=priority), row
 
 
 def _find_lease(

@@ -29,7 +29,9 @@ def cancel(connection: apsw.Connection, key: RunKey, *, now: int, slots: int) ->
     return RunState.CANCELLED
 
 
-def revive(connection: apsw.Connection, key: RunKey, *, now: int, late_after: int, slots: int) -> RunState | None:
+def revive(
+    connection: apsw.Connection, key: RunKey, *, now: int, late_after: int, priority: int, slots: int
+) -> RunState | None:
     """Move an ended run back to live. Runs of deleted jobs stay where they are: nobody would start them."""
     live = read_live(connection, key.job_id, key.scheduled_at, slots=slots)
     if live is not None:
@@ -42,6 +44,6 @@ def revive(connection: apsw.Connection, key: RunKey, *, now: int, late_after: in
         return ended.state
     slot = key.job_id % slots
     lane = free_lane(connection, key.job_id, slot=slot)
-    connection.execute(_LEASES["revive_run"], (lane, now, late_after, slot, key.job_id, key.scheduled_at))
+    connection.execute(_LEASES["revive_run"], (lane, now, late_after, priority, slot, key.job_id, key.scheduled_at))
     connection.execute(_LEASES["delete_ended"], (slot, key.job_id, key.scheduled_at))
     return RunState.PENDING

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
 from onbeat.store.sqlite.claims import claim, extend, permit, release
 from onbeat.store.sqlite.finishes import expire, finish
@@ -61,7 +62,11 @@ class SqliteLeases:
     async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
         return await self._writer.submit(lambda connection: cancel(connection, key, now=now, slots=self._slots))
 
-    async def revive(self, key: RunKey, *, now: int, late_after: int) -> RunState | None:
+    async def revive(
+        self, key: RunKey, *, now: int, late_after: int, priority: int = DEFAULT_PRIORITY
+    ) -> RunState | None:
         return await self._writer.submit(
-            lambda connection: revive(connection, key, now=now, late_after=late_after, slots=self._slots)
+            lambda connection: revive(
+                connection, key, now=now, late_after=late_after, priority=priority, slots=self._slots
+            )
         )

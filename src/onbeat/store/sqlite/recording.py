@@ -184,7 +184,7 @@ def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: i
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
         run.ready_at, run.late_after, run.max_run_us, now, lease.token, lease.until, lease.worker,
-        run.moved_us,
+        run.moved_us, run.priority,
     )  # fmt: skip
 
 
@@ -198,5 +198,5 @@ def _mark_row(mark: Mark, job: StoredJob, *, slot: int, now: int) -> Row:
 def _pending_row(job: StoredJob, run: NewRun, *, slot: int, held: int, now: int) -> Row:
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
-        run.ready_at, run.late_after, run.max_run_us, now, run.moved_us,
+        run.ready_at, run.late_after, run.max_run_us, now, run.moved_us, run.priority,
     )  # fmt: skip

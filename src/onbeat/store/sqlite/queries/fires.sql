@@ -72,12 +72,12 @@ UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :
 INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
-    lease_token, lease_until, worker, moved_us
+    lease_token, lease_until, worker, moved_us, priority
 )
 SELECT
     :slot, :job_id, :scheduled_at, 'running', :trigger, :job_version, 1, :lane, :held, :queue, :payload, :ready_at,
     :late_after, :max_run_us, :now, :now, :now, :now, :now + :max_run_us,
-    :lease_token, min(:lease_until, :now + :max_run_us), :worker, :moved_us
+    :lease_token, min(:lease_until, :now + :max_run_us), :worker, :moved_us, :priority
 WHERE
     NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
     AND coalesce((
@@ -91,11 +91,11 @@ ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 -- The fire's identity must be new among live runs, ended runs and collapsed ranges.
 INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
-    late_after, max_run_us, created_at, moved_us
+    late_after, max_run_us, created_at, moved_us, priority
 )
 SELECT
     :slot, :job_id, :scheduled_at, 'pending', :trigger, :job_version, 0, :lane, :held, :queue, :payload, :ready_at,
-    :late_after, :max_run_us, :now, :moved_us
+    :late_after, :max_run_us, :now, :moved_us, :priority
 WHERE
     NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
     AND coalesce((

@@ -1,15 +1,38 @@
 -- Who may deliver what, until when. Bindings go by position, in the order in which a name first appears in a query.
 
 -- name: next_ready_at
--- Walks live_claimable.
-SELECT ready_at
-FROM live_runs INDEXED BY live_claimable
-WHERE queue IS :queue AND state = 'pending' AND lane IS NOT NULL AND held = 0
-ORDER BY ready_at
-LIMIT 1;
+-- Walks live_claimable: one seek to each priority that is there.
+WITH RECURSIVE present (priority) AS (
+    SELECT (
+        SELECT max(priority) FROM live_runs INDEXED BY live_claimable
+        WHERE queue IS :queue AND state = 'pending' AND lane IS NOT NULL AND held = 0
+    )
+    UNION ALL
+    SELECT (
+        SELECT max(l.priority) FROM live_runs AS l INDEXED BY live_claimable
+        WHERE
+            l.queue IS :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0
+            AND l.priority < present.priority
+    )
+    FROM present
+    WHERE present.priority IS NOT NULL
+)
+SELECT min((
+    SELECT min(l.ready_at) FROM live_runs AS l INDEXED BY live_claimable
+    WHERE
+        l.queue IS :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0
+        AND l.priority = present.priority
+))
+FROM present;
+
+-- name: next_priority
+-- Walks live_claimable: one seek.
+SELECT max(priority) FROM live_runs INDEXED BY live_claimable
+WHERE queue IS :queue AND state = 'pending' AND lane IS NOT NULL AND held = 0 AND priority < :below;
 
 -- name: claimable_runs
--- Walks live_claimable: runs that wait for a lane, lie in the future or belong to a paused job are not in its way.
+-- Of one priority. Walks live_claimable: runs that wait for a lane, lie in the future or belong to a paused job are
+-- not in its way.
 SELECT
     l.slot, l.job_id, l.scheduled_at, l.attempt, l.trigger, l.job_version, l.payload, l.queue, l.late_after,
     coalesce(l.deadline_at, :now + l.max_run_us), j.namespace, j.name, j.key,
@@ -17,9 +40,11 @@ SELECT
         SELECT v.definition FROM job_versions AS v
         WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
         ORDER BY v.version LIMIT 1
-    ), j.definition) END
+    ), j.definition) END, l.ready_at
 FROM live_runs AS l INDEXED BY live_claimable CROSS JOIN jobs AS j ON j.job_id = l.job_id
-WHERE l.queue IS :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0 AND l.ready_at <= :now
+WHERE
+    l.queue IS :queue AND l.priority = :priority AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0
+    AND l.ready_at <= :now
 ORDER BY l.ready_at
 LIMIT :limit;
 
@@ -184,7 +209,8 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 -- A new life of an ended run: its attempts are kept, its clock of max_run_us starts again.
 INSERT INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
-    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker, moved_us
+    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker, moved_us,
+    priority
 )
 SELECT
     e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
@@ -193,7 +219,8 @@ SELECT
         WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
     ) THEN e.job_version ELSE j.version END,
     e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :now,
-    :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker, e.moved_us
+    :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker,
+    e.moved_us, :priority
 FROM ended_runs AS e CROSS JOIN jobs AS j ON j.job_id = e.job_id
 WHERE e.slot = :slot AND e.job_id = :job_id AND e.scheduled_at = :scheduled_at;
 
