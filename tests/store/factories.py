@@ -101,8 +101,8 @@ def fail() -> Judge:
     return Judge(EndRun(RunState.FAILED, "the receiver answered 503"))
 
 
-def retry(ready_at: int = NOW + SECOND, *, counts: bool = True) -> Judge:
-    return Judge(RetryRun(ready_at, counts=counts))
+def retry(ready_at: int = NOW + SECOND, *, counts: bool = True, spends: bool = True) -> Judge:
+    return Judge(RetryRun(ready_at, counts=counts, spends=spends))
 
 
 class Maker:

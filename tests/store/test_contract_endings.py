@@ -422,3 +422,41 @@ async def test_revived_run_uses_the_current_definition_once_its_own_is_pruned(st
     claimed = await make.claim_one(now=LATER)
     assert claimed is not None
     assert (claimed.definition, claimed.job_version) == ('"new"', 2)
+
+
+async def test_an_attempt_that_spends_nothing_is_numbered_recorded_and_told_to_the_next_decision(
+    store: Store, make: Maker
+) -> None:
+    key, token = await make.running(await make.job())
+    await make.finish(key, token, FAILURE, decide=retry(NOW, spends=False))
+    leased = await make.claim_one()
+    assert leased is not None
+    judge = retry(NOW)
+    await make.finish(key, leased.token, FAILURE, decide=judge)
+    ((run, _),) = judge.seen
+    assert (run.attempt, run.free_attempts, run.revived_at) == (2, 1, None)
+    assert [attempt.attempt for attempt in await store.runs.attempts(key)] == [1, 2]
+
+
+async def test_a_run_brought_back_has_all_its_attempts_again_and_its_age_begins_anew(store: Store, make: Maker) -> None:
+    key = await make.ended(await make.job(), state=RunState.FAILED)
+    await store.leases.revive(key, now=LATER, late_after=LATER)
+    leased = await make.claim_one(now=LATER)
+    assert leased is not None
+    judge = fail()
+    await make.finish(key, leased.token, FAILURE, decide=judge, now=LATER)
+    ((run, _),) = judge.seen
+    assert (run.attempt, run.free_attempts, run.revived_at, run.created_at) == (2, 1, LATER, NOW)
+
+
+@pytest.mark.parametrize("by", ["finish", "expire"])
+async def test_decisions_see_the_clock_of_the_job(store: Store, make: Maker, by: str) -> None:
+    job = await make.job(next_fire_at=LATER)
+    key, token = await make.running(job)
+    judge = fail()
+    if by == "finish":
+        await make.finish(key, token, FAILURE, decide=judge)
+    else:
+        await store.leases.expire(now=NOW + LEASE_US + 1, limit=10, decide=judge)
+    ((run, _),) = judge.seen
+    assert run.next_fire_at == LATER

@@ -29,7 +29,15 @@ class Call:
         return int(self.headers["onbeat-attempt"])
 
 
-Answer = Callable[[Call], Awaitable[int]]
+@dataclass(frozen=True)
+class Reply:
+    """A status with headers of its own."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Answer = Callable[[Call], Awaitable[int | Reply]]
 
 
 async def _accept(_call: Call) -> int:
@@ -38,7 +46,7 @@ async def _accept(_call: Call) -> int:
 
 @dataclass
 class Receiver:
-    """Answers with what `answer` says (a status) and keeps every call."""
+    """Answers with what `answer` says and keeps every call."""
 
     answer: Answer = _accept
     calls: list[Call] = field(default_factory=list)
@@ -70,16 +78,18 @@ class Receiver:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                headers = {
+                received = {
                     name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
                 }
-                body = await reader.readexactly(int(headers.get("content-length", "0")))
-                call = Call(path=head[0].split(" ")[1], headers=headers, body=body)
+                body = await reader.readexactly(int(received.get("content-length", "0")))
+                call = Call(path=head[0].split(" ")[1], headers=received, body=body)
                 async with self._changed:
                     self.calls.append(call)
                     self._changed.notify_all()
-                status = await self.answer(call)
-                writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 2\r\n\r\nok".encode())
+                answer = await self.answer(call)
+                reply = Reply(answer) if isinstance(answer, int) else answer
+                headers = "".join(f"{name}: {value}\r\n" for name, value in reply.headers.items())
+                writer.write(f"HTTP/1.1 {reply.status} X\r\n{headers}content-length: 2\r\n\r\nok".encode())
                 await writer.drain()
         writer.close()
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from onbeat.api import admin, batch, blackouts, calendars, health, job_actions, jobs, pauses, runs, schedules, workers
+from onbeat.api import (
+    admin,
+    batch,
+    blackouts,
+    calendars,
+    health,
+    job_actions,
+    jobs,
+    pauses,
+    retries,
+    runs,
+    schedules,
+    workers,
+)
 from onbeat.api.browser_guard import LOOPBACK_HOSTS, BrowserGuard
 from onbeat.api.context import ApiContext
 from onbeat.api.openapi import describe
@@ -38,6 +51,7 @@ def build_api(context: ApiContext) -> FastAPI:
         job_actions.router,
         pauses.router,
         schedules.router,
+        retries.router,
         calendars.router,
         blackouts.router,
         admin.router,

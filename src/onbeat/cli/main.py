@@ -18,6 +18,7 @@ from onbeat.cli import (
     keys,
     next_fires,
     pauses,
+    retries,
     runs,
     secrets,
     serve,
@@ -44,6 +45,7 @@ app.command("pause")(pauses.pause_many)
 app.command("resume")(pauses.resume_many)
 app.command("pauses")(pauses.list_pauses)
 app.command("next")(next_fires.next_fires)
+app.add_typer(retries.app, name="retries")
 app.add_typer(calendars.app, name="calendars")
 app.add_typer(blackouts.app, name="blackouts")
 app.add_typer(keys.app, name="keys")

@@ -110,14 +110,21 @@ class MisfirePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spacing_s: int = 1  # catch_up: pause between the starts of two of them
 
 
+StatusRule = Literal["retry", "fail", "succeed"]
+
+
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a failed attempt is followed by another. Exponential backoff with full jitter."""
+    """When a failed attempt is followed by another. The waits are those of domain/backoff.py."""
 
     max_attempts: int = 5
     initial_s: float = 1.0
     factor: float = 4.0
     cap_s: int = 3_600
     max_age_s: int = 86_400
+    backoff: Literal["exponential", "fixed", "table"] = "exponential"
+    table_s: tuple[float, ...] = ()  # table: the waits, one after the other; the last one repeats
+    statuses: dict[str, StatusRule] = {}  # "404" or "4xx" → what that answer means
+    expires_before_next: bool = False  # no attempt starts at or after the job's next planned instant
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

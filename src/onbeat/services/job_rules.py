@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from onbeat.domain.backoff import check_retry
 from onbeat.domain.calendar import Calendar
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
@@ -99,6 +100,7 @@ def check_draft(
         check_webhook(definition.target, egress)
     else:
         check_text(definition.target.payload, field="target.payload")
+    check_retry(definition.retry)
     timetable = compile_timetable(definition.schedules, job_id=job_id, calendars=calendars)
     first_at = timetable.next_after(now)
     for schedule in definition.schedules:

@@ -15,7 +15,7 @@ from onbeat.domain.ids import format_run_id
 from onbeat.domain.model import SECOND_US, Definition, WebhookTarget
 from onbeat.domain.moved_start import moved_start
 from onbeat.domain.outcome import Outcome, OutcomeKind
-from onbeat.domain.retry import GiveUp, decide_retry
+from onbeat.domain.retry import AttemptFacts, GiveUp, decide_retry
 from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
@@ -222,13 +222,17 @@ def judge(
     decision = decide_retry(
         definition,
         outcome,
-        attempt=run.attempt,
-        created_at=run.created_at,
-        deadline_at=run.deadline_at,
-        cancel_requested=run.cancel_requested,
+        AttemptFacts(
+            attempt=run.attempt,
+            free_attempts=run.free_attempts,
+            since=run.created_at if run.revived_at is None else run.revived_at,
+            deadline_at=run.deadline_at,
+            cancel_requested=run.cancel_requested,
+            next_fire_at=run.next_fire_at,
+        ),
         now=now,
         draw_jitter=jitter.random,
     )
     if isinstance(decision, GiveUp):
         return EndRun(decision.state, decision.error, decision.pauses_job)
-    return RetryRun(decision.ready_at, decision.counts)
+    return RetryRun(decision.ready_at, decision.counts, decision.spends)

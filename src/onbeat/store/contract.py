@@ -277,7 +277,9 @@ class Leases(Protocol):
         a `pauses_job` reason pauses the job and removes its clock; `paused_at` is now, or just before the instant that
         the clock showed if that is due and not recorded, so that the pause accounts for it.
         RetryRun: pending again under the same key and lane, at `ready_at`. One that does not count was given back
-        before anything was sent: where it was the first, the run has not started and has no deadline.
+        before anything was sent: where it was the first, the run has not started and has no deadline. One that does not
+        spend raises `free_attempts`.
+        `decide` sees the job's clock as the run's `next_fire_at` (here and in `expire`).
         Every attempt that did not succeed and counts is added to `attempts`.
         REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended
         under another token or by cancel. LEASE_LOST: all else. None of these three changes anything.
@@ -312,8 +314,9 @@ class Leases(Protocol):
         """Bring a failed, timed_out, cancelled or unknown run back under its own id.
 
         It goes from ended_runs to live_runs as pending with `priority`, ready at `now`, attempt count kept, with a lane
-        if one is free (lowest number below the job's max_running), else waiting for one. Answer: `pending`, or the
-        unchanged state of a run that cannot come back. None: no such run.
+        if one is free (lowest number below the job's max_running), else waiting for one. `revived_at` is now and all
+        attempts so far are free: it gets as many again. Answer: `pending`, or the unchanged state of a run that cannot
+        come back. None: no such run.
         """
         ...
 

@@ -290,6 +290,9 @@ class LiveRun:
     cancel_requested: bool
     queue: str | None
     payload: str | None
+    free_attempts: int = 0  # of `attempt`, how many take nothing from the job's max_attempts
+    revived_at: int | None = None  # when a person brought it back
+    next_fire_at: int | None = None  # the job's clock; filled for decisions only
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +315,13 @@ class EndRun:
 
 @dataclass(frozen=True, slots=True)
 class RetryRun:
-    """The run waits for its next attempt and keeps its lane. `counts` False gives the attempt number back."""
+    """The run waits for its next attempt and keeps its lane. `counts` False gives the attempt number back; `spends`
+    False adds the attempt to the run's `free_attempts`.
+    """
 
     ready_at: int
     counts: bool = True
+    spends: bool = True
 
 
 Verdict = EndRun | RetryRun

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from onbeat.api.schemas.base import View, moment
-from onbeat.api.schemas.jobs import MisfireBody, RetryBody, default_lanes
+from onbeat.api.schemas.jobs import MisfireBody, default_lanes
+from onbeat.api.schemas.retries import RetryBody, view_retry
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import (
@@ -171,7 +172,7 @@ def _readable(job: StoredJob) -> dict[str, Any] | None:
 
 def _writable(definition: Definition) -> dict[str, Any]:
     """A definition as it could be sent to us again."""
-    misfire, retry = definition.misfire, definition.retry
+    misfire = definition.misfire
     return {
         "schedules": [_view_schedule(schedule) for schedule in definition.schedules],
         "target": _view_target(definition.target),
@@ -184,13 +185,7 @@ def _writable(definition: Definition) -> dict[str, Any]:
         },
         "overlap": definition.overlap,
         "max_running": definition.max_running,
-        "retry": {
-            "max_attempts": retry.max_attempts,
-            "initial_s": retry.initial_s,
-            "factor": retry.factor,
-            "cap_s": retry.cap_s,
-            "max_age_s": retry.max_age_s,
-        },
+        "retry": view_retry(definition.retry),
         "timeout_s": definition.timeout_s,
         "max_run_time_s": definition.max_run_time_s,
         "delivery": definition.delivery,

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from onbeat.api.schemas.base import Body, Key, Name, QueueName, Tag, Text
+from onbeat.api.schemas.retries import RetryBody, read_retry
 from onbeat.domain import zones
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
@@ -26,7 +27,6 @@ from onbeat.domain.model import (
     Definition,
     MisfirePolicy,
     QueueTarget,
-    RetryPolicy,
     WebhookTarget,
 )
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
@@ -126,16 +126,6 @@ class MisfireBody(Body):
     spacing_s: int = Field(1, ge=0, le=3_600)
 
 
-class RetryBody(Body):
-    """When a failed attempt is followed by another."""
-
-    max_attempts: int = Field(5, ge=1, le=100)
-    initial_s: float = Field(1.0, gt=0, le=3_600)
-    factor: float = Field(4.0, ge=1, le=100)
-    cap_s: int = Field(3_600, ge=1, le=DAY_S)
-    max_age_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
-
-
 class JobBody(Body):
     """A job as it is written."""
 
@@ -191,13 +181,7 @@ def read_draft(body: JobBody) -> JobDraft:
         ),
         overlap=body.overlap,
         max_running=max_running,
-        retry=RetryPolicy(
-            max_attempts=body.retry.max_attempts,
-            initial_s=body.retry.initial_s,
-            factor=body.retry.factor,
-            cap_s=body.retry.cap_s,
-            max_age_s=body.retry.max_age_s,
-        ),
+        retry=read_retry(body.retry),
         timeout_s=body.timeout_s,
         max_run_time_s=body.max_run_time_s,
         delivery=body.delivery,

@@ -86,14 +86,14 @@ def write_verdict(
             ),
         )  # fmt: skip
     if isinstance(verdict, RetryRun):
-        make_pending(connection, live, outcome, ready_at=verdict.ready_at, token=token, back=0 if verdict.counts else 1)
+        make_pending(connection, live, outcome, verdict, token=token)
         return verdict
     _move_to_history(
         connection,
         live,
         (
             verdict.state, outcome.started_at, now, outcome.duration_us, outcome.status, outcome.kind, token,
-            storable_text(verdict.error or outcome.error),
+            None if verdict.state is RunState.SUCCEEDED else storable_text(verdict.error or outcome.error),
             encode_response(outcome.response) if outcome.kind is OutcomeKind.SUCCEEDED else None, None, None,
         ),
     )  # fmt: skip
@@ -103,13 +103,14 @@ def write_verdict(
 
 
 def make_pending(
-    connection: apsw.Connection, live: LiveRow, outcome: Outcome, *, ready_at: int, token: bytes | None, back: int
+    connection: apsw.Connection, live: LiveRow, outcome: Outcome, verdict: RetryRun, *, token: bytes | None
 ) -> None:
-    """Back to pending under the same key and lane; `back` 1 gives the attempt number back."""
+    """Back to pending under the same key and lane."""
     connection.execute(
         _LEASES["make_pending"],
         (
-            ready_at, back, token, outcome.kind, outcome.status, storable_text(outcome.error), outcome.duration_us,
+            verdict.ready_at, int(not verdict.counts), int(not verdict.spends), token, outcome.kind, outcome.status,
+            storable_text(outcome.error), outcome.duration_us,
             *live.key_columns,
         ),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import apsw
 
@@ -132,8 +133,9 @@ def _refuse(connection: apsw.Connection, item: Finish, live: LiveRow | None, *, 
 def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun, str], Verdict]) -> Verdict:
     """Ask for the verdict. A decision that fails ends its own run, so that it cannot hold up the whole batch."""
     definition = connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, live.run.key.job_id)).get
+    next_fire_at = connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get
     try:
-        return decide(live.run, definition)
+        return decide(replace(live.run, next_fire_at=next_fire_at), definition)
     except Exception as error:
         return EndRun(RunState.FAILED, f"the outcome cannot be judged: {error}")
 

@@ -48,10 +48,10 @@ def lane_hold(row: Row) -> LaneHold:
 
 
 def live_run(row: Row) -> LiveRun:
-    """From the first eighteen columns of `get_live`, `lost_leases` and `overdue_retries`."""
+    """From the columns of `get_live`, `lost_leases` and `overdue_retries`; see also `endings.LiveRow`."""
     return LiveRun(
         RunKey(row[0], row[1]), RUN_STATES[row[2]], TRIGGERS[row[3]], row[4], row[5], row[6], row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13], row[14], bool(row[15]), row[16], row[17],
+        row[10], row[11], row[12], row[13], row[14], bool(row[15]), row[16], row[17], row[24], row[25],
     )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ SELECT 1 FROM live_runs INDEXED BY live_waiting WHERE state = 'pending' AND lane
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
 FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -118,7 +118,7 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
 FROM live_runs INDEXED BY live_leased
 WHERE state = 'running' AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
 ORDER BY lease_until
@@ -129,11 +129,15 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
 FROM live_runs INDEXED BY live_retries
 WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
 ORDER BY deadline_at
 LIMIT :limit;
+
+-- name: clock_of_job
+-- Walks the primary key of clocks.
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id;
 
 -- name: definition_of_version
 -- Walks the primary keys of job_versions and jobs.
@@ -164,7 +168,7 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 -- From running, under the same key and lane. `back` is 1 where the attempt does not count: given back before anything
 -- was sent, so a run whose first attempt that was has not started, and its max_run_time has not begun.
 UPDATE live_runs SET
-    state = 'pending', ready_at = :ready_at, attempt = attempt - :back,
+    state = 'pending', ready_at = :ready_at, attempt = attempt - :back, free_attempts = free_attempts + :free,
     first_started_at = CASE WHEN attempt = :back THEN NULL ELSE first_started_at END,
     deadline_at = CASE WHEN attempt = :back THEN NULL ELSE deadline_at END,
     lease_token = NULL, lease_until = NULL, cancel_requested = 0, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
@@ -210,7 +214,7 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 INSERT INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker, moved_us,
-    priority
+    priority, free_attempts, revived_at
 )
 SELECT
     e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
@@ -220,7 +224,7 @@ SELECT
     ) THEN e.job_version ELSE j.version END,
     e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :now,
     :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker,
-    e.moved_us, :priority
+    e.moved_us, :priority, e.attempt, :now
 FROM ended_runs AS e CROSS JOIN jobs AS j ON j.job_id = e.job_id
 WHERE e.slot = :slot AND e.job_id = :job_id AND e.scheduled_at = :scheduled_at;
 
