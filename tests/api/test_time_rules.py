@@ -22,6 +22,11 @@ NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
             {"every": 3600, "anchor": "2100-01-01T00:30:00Z", "start_at": "2100-01-01T00:30:00Z"},
         ),
         ({**NEW_YORK, "max_fires": 3}, None),
+        ({"every_after_finish": 300}, None),
+        (
+            {"every_after_finish": "5m", "end_at": "2100-01-01T00:00:00Z"},
+            {"every_after_finish": 300, "end_at": "2100-01-01T00:00:00Z"},
+        ),
         ({"at": "2100-01-01T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"}, None),
     ],
 )
@@ -43,6 +48,8 @@ async def test_rules_read_back_and_put_of_what_was_read_changes_nothing(
         ({**NEW_YORK, "dst_gap": "first"}, "field_invalid", "schedules[0].dst_gap"),
         ({**NEW_YORK, "end_at": "2001-01-01T00:00:00Z"}, "never_fires", "schedules[0]"),
         ({"at": "2100-01-01T00:00:00Z", "max_fires": 1}, "schedule_invalid", "schedules[0].max_fires"),
+        ({"every_after_finish": "5m", "max_fires": 2}, "schedule_invalid", "schedules[0].max_fires"),
+        ({"every_after_finish": 0}, "field_invalid", "schedules[0].every_after_finish"),
         ({**NEW_YORK, "max_fires": 0}, "field_invalid", "schedules[0].max_fires"),
         (
             {"every": 60, "start_at": "2100-01-02T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"},
@@ -66,6 +73,13 @@ async def test_runs_show_the_planned_and_the_moved_start(http: httpx.AsyncClient
     run = await triggered(http, job)
     assert run["starts_at"] == run["scheduled_at"]  # by hand: not moved
     refused(await http.patch(f"/v1/jobs/{job['id']}", json={"jitter_s": -1}), 422, "field_invalid")
+
+
+async def test_preview_of_a_rule_that_follows_runs_tells_the_next_instant_only(http: httpx.AsyncClient) -> None:
+    body = {"schedules": [{"every_after_finish": "5m"}], "after": "2025-03-09T12:00:00.5Z", "count": 3}
+    shown = (await http.post("/v1/schedules:preview", json=body)).json()
+    assert shown["fires"] == ["2025-03-09T12:05:01Z"]
+    assert shown["explain"][0]["text"] == "5m after each run has ended"
 
 
 async def test_preview_counts_a_limit_from_where_it_begins(http: httpx.AsyncClient) -> None:

@@ -39,6 +39,14 @@ CREATE INDEX live_waiting ON live_runs (slot, job_id, rank, scheduled_at) WHERE 
 
 CREATE INDEX saved_answers_by_age ON saved_answers (created_at);
 
+CREATE TABLE after_finish (
+    slot INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    every_us INTEGER NOT NULL CHECK (every_us > 0),
+    until INTEGER,
+    PRIMARY KEY (slot, job_id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE api_keys (
     key_id TEXT PRIMARY KEY,
     namespace TEXT NOT NULL,

@@ -15,7 +15,19 @@ from onbeat.store.open import open_store
 from onbeat.store.sqlite.connection import open_reading_connection
 from onbeat.store.sqlite.queries import load_queries
 
-NOUNS = ("access", "blackouts", "calendars", "fires", "jobs", "leases", "meta", "nodes", "pauses", "runs")
+NOUNS = (
+    "access",
+    "after_finish",
+    "blackouts",
+    "calendars",
+    "fires",
+    "jobs",
+    "leases",
+    "meta",
+    "nodes",
+    "pauses",
+    "runs",
+)
 SMALL = {
     "api_keys",
     "nodes",
@@ -33,6 +45,7 @@ READS_ALL = {
     "find_calendars",  # few
     "find_blackouts",
     "calendar_to_replan",  # stops at the first row of an index that is usually empty
+    "any_after_finish",  # stops at the first row of a table that is usually empty
     "any_waiting",  # stops at the first row of an index that is usually empty
     "find_live",  # live_runs is small
     "count_live",

@@ -20,6 +20,7 @@ def schedules(
     cron: Sequence[str] | None,
     every: Sequence[str] | None,
     at: Sequence[str] | None,
+    after_finish: str | None = None,
     bounds: Json | None = None,
     calendars: Json | None = None,
     dst: Json | None = None,
@@ -30,6 +31,7 @@ def schedules(
         *({"cron": expression, **for_cron, **shared} for expression in cron or ()),
         *({"every": length, **shared} for length in every or ()),
         *({"at": instant, **shared} for instant in at or ()),
+        *([] if after_finish is None else [{"every_after_finish": after_finish, **shared}]),
     ]
     option = next(iter((*shared, *for_cron)), None)
     if option is not None and (not written or (for_cron and not cron)):
@@ -125,7 +127,9 @@ def with_exclusions(target: Json) -> Json:
 def check_new_job(job: Json) -> None:
     """Refuse what cannot be a job before the server is asked."""
     if "schedules" not in job:
-        raise RequestError("a job needs a schedule", field="schedules", remedy="give --cron, --every or --at")
+        raise RequestError(
+            "a job needs a schedule", field="schedules", remedy="give --cron, --every, --at or --every-after-finish"
+        )
     if not {"url", "queue"} & job.get("target", {}).keys():
         raise RequestError("a job needs a target", field="target", remedy="give --url or --queue")
 

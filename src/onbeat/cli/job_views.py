@@ -56,6 +56,8 @@ def _schedule(schedule: Json) -> str:
         return f"{schedule['cron']} {schedule.get('timezone') or ''}".strip()
     if "every" in schedule:
         return f"every {format_duration(schedule['every'])}"
+    if "every_after_finish" in schedule:
+        return f"{format_duration(schedule['every_after_finish'])} after each run"
     return f"at {schedule['at']}"
 
 

@@ -24,6 +24,10 @@ ZoneOption = Annotated[
 EveryOption = Annotated[
     list[str] | None, typer.Option("--every", metavar="LENGTH", help="Interval, such as 5m or 1h30m; may be repeated.")
 ]
+AfterFinishOption = Annotated[
+    str | None,
+    typer.Option("--every-after-finish", metavar="LENGTH", help="So long after each run has ended; the only schedule."),
+]
 AtOption = Annotated[list[str] | None, typer.Option("--at", metavar="RFC3339", help="One instant; may be repeated.")]
 StartAtOption = Annotated[
     str | None,
@@ -116,6 +120,7 @@ def create_job(
     tz: ZoneOption = None,
     every: EveryOption = None,
     at: AtOption = None,
+    every_after_finish: AfterFinishOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
     max_fires: MaxFiresOption = None,
@@ -157,6 +162,7 @@ def create_job(
             cron=cron,
             every=every,
             at=at,
+            after_finish=every_after_finish,
             bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
@@ -186,6 +192,7 @@ def update_job(
     tz: ZoneOption = None,
     every: EveryOption = None,
     at: AtOption = None,
+    every_after_finish: AfterFinishOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
     max_fires: MaxFiresOption = None,
@@ -221,6 +228,7 @@ def update_job(
             cron=cron,
             every=every,
             at=at,
+            after_finish=every_after_finish,
             bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),

@@ -77,7 +77,13 @@ class AtSchedule(Bounds, frozen=True, tag="at"):
     at: int
 
 
-Schedule = CronSchedule | EverySchedule | AtSchedule
+class AfterFinishSchedule(Bounds, frozen=True, tag="after_finish"):
+    """Fires `every_s` after the last run ended, however it ended. The only schedule of its job."""
+
+    every_s: int
+
+
+Schedule = CronSchedule | EverySchedule | AtSchedule | AfterFinishSchedule
 
 
 class WebhookTarget(msgspec.Struct, frozen=True, tag_field="kind", tag="webhook", forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from onbeat.domain.offsets import (
     stretch_at,
 )
 from onbeat.domain.removed import CHANGES_WITHIN_S, RemovedInstant, removed_instants
-from onbeat.domain.timetable import NO_CALENDARS, Timetable, compile_timetable, walk_of
+from onbeat.domain.timetable import NO_CALENDARS, Timetable, after_finish_of, compile_timetable, walk_of
 from onbeat.domain.walk import CronWalk
 from onbeat.domain.words import ScheduleWords, describe_schedule
 from onbeat.domain.zones import TZDATA_VERSION
@@ -69,6 +69,8 @@ def preview(
     timezones = tuple(dict.fromkeys(walk.timezone for walk in walks)) or ("UTC",)
     instants: list[PreviewedInstant] = []
     instant = timetable.next_after(after)
+    if after_finish_of(schedules) is not None:
+        count = 1  # the next one, if nothing runs; the others depend on when it ends
     while instant is not None and len(instants) < count:
         second = instant // SECOND_US
         instants.append(
@@ -95,7 +97,7 @@ def preview(
         notes=tuple(
             dict.fromkeys(
                 note
-                for schedule, plan in zip(schedules, timetable.plans, strict=True)
+                for schedule, plan in zip(schedules, timetable.plans, strict=False)
                 if isinstance(schedule, CronSchedule) and (walk := walk_of(plan)) is not None
                 for note in _change_notes(walk, max(after // SECOND_US, 0), written=schedule.expression)
             )

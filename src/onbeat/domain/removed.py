@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from onbeat.domain.instants import format_instant
-from onbeat.domain.model import SECOND_US, Bounds, CronSchedule, Schedule
+from onbeat.domain.model import SECOND_US, AfterFinishSchedule, Bounds, CronSchedule, Schedule
 from onbeat.domain.offsets import DAY_S, Stretch, format_local, next_change, offset_at
 from onbeat.domain.timetable import compile_timetable, walk_of
 from onbeat.domain.walk import CronWalk
@@ -49,6 +49,7 @@ def removed_instants(
     found = [
         stream
         for index, schedule in enumerate(schedules)
+        if not isinstance(schedule, AfterFinishSchedule)
         for stream in (
             _by_bounds(schedule, index, job_id=job_id, after=after, until=until, wanted=wanted),
             _by_changes(schedule, index, job_id=job_id, after=after, until=until),

@@ -22,6 +22,7 @@ from onbeat.domain.instants import next_whole_second
 from onbeat.domain.model import (
     MAX_SCHEDULES,
     SECOND_US,
+    AfterFinishSchedule,
     AtSchedule,
     CalendarUse,
     CronSchedule,
@@ -142,6 +143,45 @@ class Timetable:
             yield day, bits
 
 
+class AfterFinishTimetable(Timetable):
+    """At most one instant lies ahead: `every_s` after the moment that is asked about, when nothing runs.
+
+    Which moments those are only the ends of runs say, so nothing can be counted or looked up in the past.
+    """
+
+    __slots__ = ("_every_us", "_first_at", "_last_at")
+
+    def __init__(self, schedule: AfterFinishSchedule) -> None:
+        super().__init__(())
+        first, last = _bounds(schedule)
+        self._every_us = schedule.every_s * SECOND_US
+        self._first_at = first * SECOND_US
+        self._last_at = last * SECOND_US
+
+    def next_after(self, instant: int) -> int | None:
+        """`every_s` later, rounded up to the whole second; `start_at` while that lies ahead."""
+        if instant < self._first_at:
+            return self._first_at
+        answer = next_whole_second(instant + self._every_us)
+        return answer if answer <= self._last_at else None
+
+    def count(self, after: int, until: int) -> int:
+        return 0
+
+    def newest(self, number: int, after: int, until: int) -> tuple[int, ...]:
+        return ()
+
+
+def only_instant(instant: int) -> Timetable:
+    """A timetable of one planned instant."""
+    return Timetable([OneShot(at=instant // SECOND_US)])
+
+
+def after_finish_of(schedules: Sequence[Schedule]) -> AfterFinishSchedule | None:
+    """The schedule of a job whose fires follow the ends of its runs. None: the job has another kind."""
+    return next((schedule for schedule in schedules if isinstance(schedule, AfterFinishSchedule)), None)
+
+
 def compile_timetable(
     schedules: tuple[Schedule, ...], *, job_id: int | None, calendars: Mapping[str, Calendar] = NO_CALENDARS
 ) -> Timetable:
@@ -197,9 +237,14 @@ def check_schedules(
                 field=f"schedules[{index}]",
                 remedy="leave it out: instants that several schedules share fire once",
             )
-        is_past_welcome = isinstance(schedule, AtSchedule)
-        after = -1 if is_past_welcome else now // SECOND_US
-        if schedule not in former and timetable.plans[index].first_from(after + 1) is None:
+        if schedule in former:
+            continue
+        if isinstance(schedule, AfterFinishSchedule):
+            has_instants = timetable.next_after(now) is not None
+        else:
+            after = -1 if isinstance(schedule, AtSchedule) else now // SECOND_US
+            has_instants = timetable.plans[index].first_from(after + 1) is not None
+        if not has_instants:
             raise _never_fires(schedule, field=f"schedules[{index}]")
 
 
@@ -225,12 +270,15 @@ def _compile(schedules: tuple[Schedule, ...], job_id: int | None, calendars: tup
             field="schedules",
             remedy="give one" if not schedules else "spread them over several jobs",
         )
+    if (after_finish := after_finish_of(schedules)) is not None:
+        return _after_finish(schedules, after_finish)
     by_name = {calendar.name: calendar for calendar in calendars}
     return Timetable([_plan(schedule, by_name, index=index, job_id=job_id) for index, schedule in enumerate(schedules)])
 
 
 def _plan(schedule: Schedule, calendars: Mapping[str, Calendar], *, index: int, job_id: int | None) -> Plan:
     try:
+        assert not isinstance(schedule, AfterFinishSchedule)  # it has a timetable of its own
         plan = _bounded(_rule(schedule, job_id=job_id), schedule)
         if schedule.calendars is not None:
             # Bounded once more: an instant must not be moved out of the bounds either.
@@ -242,7 +290,34 @@ def _plan(schedule: Schedule, calendars: Mapping[str, Calendar], *, index: int, 
         ) from None
 
 
-def _rule(schedule: Schedule, *, job_id: int | None) -> Plan:
+def _after_finish(schedules: tuple[Schedule, ...], schedule: AfterFinishSchedule) -> Timetable:
+    field = f"schedules[{schedules.index(schedule)}]"
+    if len(schedules) > 1:
+        raise DefinitionError(
+            "schedule_invalid",
+            "every_after_finish is the only schedule of its job",
+            field=field,
+            remedy="put the others into a job of their own",
+        )
+    use = schedule.calendars
+    if schedule.max_fires is not None or use is not None:
+        name = "max_fires" if use is None else "exclude" if use.exclude else "only"
+        raise DefinitionError(
+            "schedule_invalid",
+            f"{name} needs instants that are known ahead; those of every_after_finish are not",
+            field=f"{field}.{name}",
+            remedy="leave it out, or give an end_at",
+        )
+    _check_length(schedule.every_s, field=f"{field}.every_after_finish")
+    try:
+        return AfterFinishTimetable(schedule)
+    except DefinitionError as error:
+        raise DefinitionError(
+            error.reason_code, error.detail, field=f"{field}.{error.field}", remedy=error.remedy
+        ) from None
+
+
+def _rule(schedule: CronSchedule | EverySchedule | AtSchedule, *, job_id: int | None) -> Plan:
     match schedule:
         case CronSchedule():
             zone(schedule.timezone)
@@ -279,16 +354,20 @@ def _behind_calendars(plan: Plan, schedule: Schedule, use: CalendarUse, calendar
 
 
 def _interval(schedule: EverySchedule) -> IntervalGrid:
-    if not MIN_EVERY_S <= schedule.every_s <= MAX_EVERY_S:
-        raise DefinitionError(
-            "interval_invalid",
-            f"an interval of {schedule.every_s} s is not between 1 second and 10 years",
-            field="every",
-            remedy="use whole seconds, such as 90, or text such as '1h30m'",
-        )
+    _check_length(schedule.every_s, field="every")
     first, last = _bounds(schedule)
     anchor = _planned_second(schedule.anchor_at, field="anchor")
     return IntervalGrid(anchor=anchor, every=schedule.every_s, first=first, last=last)
+
+
+def _check_length(every_s: int, *, field: str) -> None:
+    if not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
+        raise DefinitionError(
+            "interval_invalid",
+            f"an interval of {every_s} s is not between 1 second and 10 years",
+            field=field,
+            remedy="use whole seconds, such as 90, or text such as '1h30m'",
+        )
 
 
 def _bounded(plan: Plan, schedule: Schedule) -> Plan:

@@ -11,7 +11,7 @@ from onbeat.domain.cron import CronExpression, depends_on_job, parse_cron
 from onbeat.domain.cron_fields import CronField
 from onbeat.domain.duration import format_duration
 from onbeat.domain.instants import format_instant
-from onbeat.domain.model import AtSchedule, CronSchedule, EverySchedule, Schedule
+from onbeat.domain.model import AfterFinishSchedule, AtSchedule, CronSchedule, EverySchedule, Schedule
 
 _ORDINAL = re.compile(r"\b([2-9]?)([123])th\b")
 _ORDINAL_ENDS = {"1": "st", "2": "nd", "3": "rd"}
@@ -44,6 +44,12 @@ def describe_schedule(schedule: Schedule, *, job_id: int | None) -> ScheduleWord
         case EverySchedule():
             text = f"Every {format_duration(schedule.every_s)}, counted from {format_instant(schedule.anchor_at)}"
             note = "An interval is elapsed time: changes of the clock do not move it. For a time of the day, use cron."
+            return ScheduleWords(text=text, timezone=None, notes=(note, *_bound_notes(schedule)))
+        case AfterFinishSchedule():
+            text = f"{format_duration(schedule.every_s)} after each run has ended"
+            note = (
+                "Counted from the end of the run, however it ended: only the next instant is known, and none meanwhile."
+            )
             return ScheduleWords(text=text, timezone=None, notes=(note, *_bound_notes(schedule)))
         case AtSchedule():
             text = f"Once, at {format_instant(schedule.at)}"

@@ -18,7 +18,7 @@ from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.priority import standing
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
-from onbeat.domain.timetable import calendar_names
+from onbeat.domain.timetable import after_finish_of, calendar_names, only_instant
 from onbeat.services.almanac import Almanac
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, Reservation
@@ -114,6 +114,9 @@ class Dispatch:
         due_at: int | None = due.due_at
         if calendar_names(definition.schedules):  # one of them may have changed since the clock was set
             due_at = timetable.next_after(due.due_at - 1)
+        after_finish = after_finish_of(definition.schedules)
+        if after_finish is not None:
+            timetable = only_instant(due.due_at)
         if due_at is None or due_at > now:
             return FirePlan(next_fire_at=due_at, state=JobState.COMPLETED if due_at is None else None)
         is_moved = definition.spread_s or definition.jitter_s
@@ -132,6 +135,8 @@ class Dispatch:
         builder.mark(split)
         if split.live or split.catch_up:
             self._admit(split, due, definition, builder, now=now)
+        if after_finish is not None:  # its clock is set where its last run has ended
+            return builder.build(next_fire_at=None, state=None)
         completed = split.next_fire_at is None
         return builder.build(next_fire_at=split.next_fire_at, state=JobState.COMPLETED if completed else None)
 

@@ -17,6 +17,7 @@ from onbeat.domain.last_fire import resolve_last_fire
 from onbeat.domain.model import (
     MAX_RUNNING,
     SECOND_US,
+    AfterFinishSchedule,
     AtSchedule,
     CalendarUse,
     CronSchedule,
@@ -25,7 +26,7 @@ from onbeat.domain.model import (
     Schedule,
     WebhookTarget,
 )
-from onbeat.domain.timetable import check_schedules, compile_timetable
+from onbeat.domain.timetable import after_finish_of, check_schedules, compile_timetable
 from onbeat.domain.webhook import check_text, check_webhook
 
 
@@ -41,7 +42,7 @@ class EveryDraft:
     max_fires: int | None = None
 
 
-DraftSchedule = CronSchedule | EveryDraft | AtSchedule
+DraftSchedule = CronSchedule | EveryDraft | AtSchedule | AfterFinishSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,13 @@ def check_draft(
             f"max_running must lie in 1..{MAX_RUNNING}",
             field="max_running",
             remedy="choose a number in it",
+        )
+    if after_finish_of(definition.schedules) is not None and definition.max_running != 1:
+        raise DefinitionError(
+            "field_invalid",
+            "a job with every_after_finish runs once at a time",
+            field="max_running",
+            remedy="set max_running to 1",
         )
     if isinstance(definition.target, WebhookTarget):
         check_webhook(definition.target, egress)

@@ -12,10 +12,10 @@ from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError, JobNotFound, KeyTaken, OnbeatError, StateConflict, VersionMismatch
 from onbeat.domain.ids import JOB_ID_BITS
 from onbeat.domain.kept_out import KeptOut
-from onbeat.domain.model import Definition, WebhookTarget, decode_definition, encode_definition
+from onbeat.domain.model import SECOND_US, Definition, WebhookTarget, decode_definition, encode_definition
 from onbeat.domain.preview import kept_out_of
 from onbeat.domain.states import JobState, RunState, SkipReason
-from onbeat.domain.timetable import calendar_names
+from onbeat.domain.timetable import after_finish_of, calendar_names
 from onbeat.services.almanac import Almanac
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.job_rules import JobDraft, check_draft
@@ -23,7 +23,19 @@ from onbeat.services.running import RunningHere
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
-from onbeat.store.values import KEEP, JobChange, JobFilter, KeepClock, Mark, NewJob, Page, Pause, RunFilter, StoredJob
+from onbeat.store.values import (
+    KEEP,
+    AfterFinish,
+    JobChange,
+    JobFilter,
+    KeepClock,
+    Mark,
+    NewJob,
+    Page,
+    Pause,
+    RunFilter,
+    StoredJob,
+)
 
 SETTLE_TRIES = 100
 """How often a change first lets the dispatcher record what of the job is due, 128 instants at a time; what is left
@@ -178,6 +190,7 @@ class Jobs:
                 definition=encode_definition(rules.definition),
                 max_running=rules.definition.max_running,
                 calendars=calendar_names(rules.definition.schedules),
+                after_finish=_after_finish(rules.definition),
                 state=state if is_paused or state != stored.state else None,
                 reason=stored.reason if is_paused else None,
                 paused_at=now if is_paused else None,
@@ -294,6 +307,8 @@ class Jobs:
         timetable = self._almanac.timetable(job.namespace, schedules, job_id=job.job_id)
         instants: list[int] = []
         instant = job.next_fire_at
+        if after_finish_of(schedules) is not None:
+            return [] if instant is None else [instant]  # those after it depend on when it ends
         while instant is not None and len(instants) < count:
             instants.append(instant)
             instant = timetable.next_after(instant)
@@ -328,6 +343,7 @@ class Jobs:
             state=JobState.ACTIVE if rules.next_fire_at is not None else JobState.COMPLETED,
             next_fire_at=rules.next_fire_at,
             calendars=calendar_names(rules.definition.schedules),
+            after_finish=_after_finish(rules.definition),
         )
 
     async def _check_secret(self, draft: JobDraft, namespace: str) -> None:
@@ -426,6 +442,11 @@ class Jobs:
         if first is None or last is None or count == 0:
             return ()
         return (Mark(first, last, count, state, reason),)
+
+
+def _after_finish(definition: Definition) -> AfterFinish | None:
+    schedule = after_finish_of(definition.schedules)
+    return None if schedule is None else AfterFinish(schedule.every_s * SECOND_US, schedule.end_at)
 
 
 def _readable(stored: StoredJob) -> Definition | None:

@@ -188,7 +188,14 @@ class Blackouts(Protocol):
 
 
 class Fires(Protocol):
-    """A fire becomes a run here, in one transaction with the advance of its clock."""
+    """A fire becomes a run here, in one transaction with the advance of its clock.
+
+    A job with `after_finish`, while active, has a clock or a live run, and never a clock that lies ahead beside a
+    live run: a run that is recorded, by hand or brought back takes the clock away, and where the last live run ends,
+    by whatever call, or a plan without a clock leaves none, that transaction sets the clock to `every_us` after
+    `now`, rounded up to the whole second, or the job to `completed` where that lies after `until`; and always later
+    than the job's newest record.
+    """
 
     async def record_due(
         self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], latest: int = 0, only: int | None = None

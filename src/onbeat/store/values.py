@@ -14,6 +14,14 @@ from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 
 
 @dataclass(frozen=True, slots=True)
+class AfterFinish:
+    """The clock of this job is set by the end of its run: `every_us` later, rounded up to the whole second."""
+
+    every_us: int
+    until: int | None = None  # no instant after it; the job is completed instead
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """A job to be written. `job_id` is drawn by the caller; `next_fire_at` None writes no clock row."""
 
@@ -27,6 +35,7 @@ class NewJob:
     state: JobState
     next_fire_at: int | None
     calendars: tuple[str, ...] = ()  # those that the definition names
+    after_finish: AfterFinish | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class JobChange:
     raises_version: bool = True
     cancels_pending: bool = False  # end every pending run as `cancelled`
     cancels_running: bool = False  # set cancel_requested on every running run
+    after_finish: AfterFinish | None = None  # given with `definition`
 
 
 @dataclass(frozen=True, slots=True)

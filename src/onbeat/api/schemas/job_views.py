@@ -13,6 +13,7 @@ from onbeat.api.schemas.retries import RetryBody, view_retry
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import (
+    AfterFinishSchedule,
     AtSchedule,
     CalendarUse,
     CronSchedule,
@@ -31,6 +32,7 @@ class ScheduleView(View):
     cron: str | None = None
     every: int | None = Field(None, description="Seconds")
     at: str | None = None
+    every_after_finish: int | None = Field(None, description="Seconds")
     timezone: str | None = None
     anchor: str | None = None
     start_at: str | None = None
@@ -200,6 +202,8 @@ def _view_schedule(schedule: Schedule) -> dict[str, Any]:
     match schedule:
         case CronSchedule(expression, timezone, dst_gap, dst_overlap):
             shown = {"cron": expression, "timezone": timezone, "dst_gap": dst_gap, "dst_overlap": dst_overlap}
+        case AfterFinishSchedule(every_s):
+            shown = {"every_after_finish": every_s}
         case AtSchedule(at):
             shown = {"at": moment(at)}
         case _:

@@ -21,6 +21,7 @@ from onbeat.domain.model import (
     MAX_PRIORITY,
     MAX_RUNNING,
     MAX_SCHEDULES,
+    AfterFinishSchedule,
     AtSchedule,
     CalendarUse,
     CronSchedule,
@@ -44,10 +45,13 @@ EXAMPLE_JOB: JsonDict = {
 }
 
 
-class ScheduleBody(Body):
-    """One rule: exactly one of `cron`, `every` and `at`."""
+KINDS = ("cron", "every", "at", "every_after_finish")
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in ("cron", "every", "at")]})
+
+class ScheduleBody(Body):
+    """One rule: exactly one of `cron`, `every`, `at` and `every_after_finish`."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in KINDS]})
 
     cron: str | None = Field(
         None, max_length=LONGEST_EXPRESSION, examples=["0 3 * * *"], description="5 fields, or 6 with leading seconds"
@@ -60,6 +64,11 @@ class ScheduleBody(Body):
         max_length=64,
         examples=["2027-01-01T09:00:00Z"],
         description="An instant; with `timezone` it may be local time",
+    )
+    every_after_finish: int | str | None = Field(
+        None,
+        examples=["5m"],
+        description="The next fire comes this long after the run ended, however it ended. The only schedule of its job",
     )
     timezone: str | None = Field(
         None, max_length=64, examples=["Europe/Kyiv"], description="IANA zone of `cron` or of a local `at`"
@@ -207,11 +216,11 @@ def read_schedules(bodies: list[ScheduleBody], timezone: str | None) -> tuple[Dr
 
 
 def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> DraftSchedule:
-    given = [name for name in ("cron", "every", "at") if getattr(body, name) is not None]
+    given = [name for name in KINDS if getattr(body, name) is not None]
     if len(given) != 1:
         raise DefinitionError(
             "schedule_invalid",
-            f"a schedule has exactly one of cron, every and at; this one has {', '.join(given) or 'none'}",
+            f"a schedule has exactly one of {', '.join(KINDS)}; this one has {', '.join(given) or 'none'}",
             field=field,
             remedy="write one schedule for each rule",
         )
@@ -233,6 +242,14 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             end_at=end_at,
             calendars=calendars,
             max_fires=body.max_fires,
+        )
+    if body.every_after_finish is not None:
+        return AfterFinishSchedule(
+            every_s=parse_duration(body.every_after_finish, field=f"{field}.every_after_finish"),
+            start_at=start_at,
+            end_at=end_at,
+            max_fires=body.max_fires,
+            calendars=calendars,
         )
     if body.every is not None:
         if body.timezone is not None:

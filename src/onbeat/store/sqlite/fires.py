@@ -14,6 +14,7 @@ from typing import Final
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.sqlite.after_finish import set_clocks_after, withhold_clock
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
@@ -73,6 +74,7 @@ class SqliteFires:
                 for run in decide(DueJob(job, now, holds, waiting))
                 if insert_run(connection, job, run, slot=slot, held=held, now=now)
             ]
+            withhold_clock(connection, job_id, slot=slot, now=now)
             return [
                 run_view(view)
                 for run in written
@@ -110,6 +112,9 @@ class SqliteFires:
                 self._record_or_park(connection, fire, tally, parked=parked, now=now)
         else:
             self._record_together(connection, fires, tally, now=now)
+        without_clock = [fire.due.job.job_id for fire in fires if fire.plan.next_fire_at is None]
+        if without_clock:  # a run that was recorded before cannot set the clock with its end
+            set_clocks_after(connection, without_clock, slots=self._slots, now=now)
         if tally.freed:
             tally.pending += pass_lanes_on(connection, tally.freed, slots=self._slots, now=now)
         return FiredBatch(

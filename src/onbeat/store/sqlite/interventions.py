@@ -6,6 +6,7 @@ import apsw
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, may_follow
+from onbeat.store.sqlite.after_finish import withhold_clock
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.lanes import free_lane, pass_lanes_on
 from onbeat.store.sqlite.lookups import read_ended
@@ -46,4 +47,5 @@ def revive(
     lane = free_lane(connection, key.job_id, slot=slot)
     connection.execute(_LEASES["revive_run"], (lane, now, late_after, priority, slot, key.job_id, key.scheduled_at))
     connection.execute(_LEASES["delete_ended"], (slot, key.job_id, key.scheduled_at))
+    withhold_clock(connection, key.job_id, slot=slot, now=now)
     return RunState.PENDING

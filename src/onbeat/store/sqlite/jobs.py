@@ -9,6 +9,7 @@ import apsw
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
+from onbeat.store.sqlite.after_finish import withhold_clock, write_after_finish
 from onbeat.store.sqlite.calendars import write_uses
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.pauses import covering_pause
@@ -88,6 +89,8 @@ class SqliteJobs:
             return None
         if job.calendars:
             write_uses(connection, job.job_id, namespace=job.namespace, names=job.calendars)
+        if job.after_finish is not None:
+            write_after_finish(connection, job.job_id, job.after_finish, slot=slot)
         next_fire_at = job.next_fire_at if state is JobState.ACTIVE else None
         if next_fire_at is not None:
             connection.execute(_QUERIES["put_clock"], (slot, job.job_id, next_fire_at))
@@ -114,10 +117,14 @@ class SqliteJobs:
         if change.calendars is not None or state is JobState.DELETED:
             names = () if change.calendars is None or state is JobState.DELETED else change.calendars
             write_uses(connection, job_id, namespace=before.namespace, names=names)
+        if change.definition is not None or state is JobState.DELETED:
+            rule = None if state is JobState.DELETED else change.after_finish
+            write_after_finish(connection, job_id, rule, slot=slot)
         if state is not JobState.ACTIVE or change.next_fire_at is None:
             connection.execute(_QUERIES["drop_clock"], (slot, job_id))
         elif change.next_fire_at is not KEEP:
             connection.execute(_QUERIES["put_clock"], (slot, job_id, change.next_fire_at))
+            withhold_clock(connection, job_id, slot=slot, now=now)
         if state is not before.state:
             connection.execute(_QUERIES["hold_runs"], (int(state in _HELD), slot, job_id))
         pass_lanes_on(connection, [job_id], slots=self._slots, now=now)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 import apsw
 
 from onbeat.domain.overlap import FIRST_FORCED_LANE
+from onbeat.store.sqlite.after_finish import set_clocks_after
 from onbeat.store.sqlite.queries import load_queries
 
 _QUERIES = load_queries("leases")
@@ -35,11 +36,15 @@ def free_lane(connection: apsw.Connection, job_id: int, *, slot: int) -> int | N
 def pass_lanes_on(connection: apsw.Connection, job_ids: Iterable[int], *, slots: int, now: int) -> int:
     """Give the free lanes of these jobs to runs that wait: schedule-triggered first, then oldest.
 
-    Each is ready at max(now, its own ready_at). Answer: how many runs got a lane.
+    Each is ready at max(now, its own ready_at). Answer: how many runs got a lane. Where none is live any more,
+    a job that fires after a finish gets its clock.
     """
-    if connection.execute(_QUERIES["any_waiting"]).get is None:
-        return 0
-    return sum(_pass_lanes_of_job_on(connection, job_id, slot=job_id % slots, now=now) for job_id in set(job_ids))
+    ended = set(job_ids)
+    given = 0
+    if connection.execute(_QUERIES["any_waiting"]).get is not None:
+        given = sum(_pass_lanes_of_job_on(connection, job_id, slot=job_id % slots, now=now) for job_id in ended)
+    set_clocks_after(connection, ended, slots=slots, now=now)
+    return given
 
 
 def _pass_lanes_of_job_on(connection: apsw.Connection, job_id: int, *, slot: int, now: int) -> int:
