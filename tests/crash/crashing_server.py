@@ -70,12 +70,15 @@ class CrashingNoun:
         return decided
 
 
+NOUNS = [name for name, part in vars(Store).items() if isinstance(part, property) and name != "slots"]
+
+
 class CrashingStore:
     """The real store, its nouns wrapped."""
 
     def __init__(self, store: Store, point: Point) -> None:
         self._store = store
-        for noun in ("jobs", "fires", "leases", "runs", "nodes", "access"):
+        for noun in NOUNS:
             setattr(self, noun, CrashingNoun(getattr(store, noun), noun, point))
 
     def __getattr__(self, name: str) -> Any:
