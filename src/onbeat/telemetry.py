@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter as Tally
+from collections.abc import Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from onbeat.store.values import FiredBatch
+from onbeat.store.values import Finished, FinishResult, FiredBatch
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -45,6 +47,10 @@ class Metrics:
         self.leases_expired = Counter(
             "onbeat_leases_expired_total", "Runs taken back from silent workers", registry=self.registry
         )
+        self.runs_ended = Counter(
+            "onbeat_runs_ended_total", "Runs that an attempt ended, by state", ["state"], registry=self.registry
+        )
+        self.overdue = Gauge("onbeat_runs_overdue", "Runs that go on beyond their max_run_time", registry=self.registry)
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
 
     def observe_batch(self, batch: FiredBatch, *, now: int) -> None:
@@ -54,6 +60,15 @@ class Metrics:
         self.fires.labels(result="conflict").inc(batch.conflicts)
         behind_us = 0 if batch.next_due_at is None else max(now - batch.next_due_at, 0)
         self.dispatch_lag.set(behind_us / 1e6)
+
+    def observe_endings(self, answers: Sequence[Finished], *, lost: bool) -> None:
+        """Attempts that were reported, or taken back."""
+        if lost:
+            self.leases_expired.inc(len(answers))
+        states = Tally(answer.state for answer in answers if answer.result is FinishResult.ENDED)
+        for state, count in states.items():
+            if state is not None:
+                self.runs_ended.labels(state=state.value).inc(count)
 
     def render(self) -> bytes:
         """The text format of Prometheus."""

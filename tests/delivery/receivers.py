@@ -170,6 +170,7 @@ def delivery(
     keys: tuple[bytes, ...] = (KEY,),
     timeout_s: float = DEADLINE_S,
     granted: float = 0.0,
+    connect_timeout_s: float | None = None,
     deadline: float | None = None,
     job_id: int | None = None,
     job_name: str = "Daily",
@@ -189,6 +190,7 @@ def delivery(
         timeout_s=timeout_s,
         granted=granted,
         payload=run_payload,
+        connect_timeout_s=connect_timeout_s,
         deadline=deadline,
     )
 

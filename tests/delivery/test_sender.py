@@ -12,6 +12,7 @@ from tests.delivery.receivers import (
     DEADLINE_S,
     OK,
     Receiver,
+    Seen,
     Sending,
     StubResolver,
     delivery,
@@ -240,6 +241,31 @@ async def test_waiting_for_a_connection_counts_against_the_timeout() -> None:
         outcome = await sending.outcome_of(delivery(url, number=2, timeout_s=0.05))
         assert outcome.kind is OutcomeKind.TIMEOUT_BEFORE_SEND
         assert outcome.duration_us >= 50_000
+
+
+@pytest.mark.parametrize("where", ["name", "tls"])
+async def test_a_connection_that_does_not_stand_in_its_own_time_ends_the_attempt_long_before_the_timeout(
+    where: str,
+) -> None:
+    async with Receiver(stays_silent) as receiver:
+        resolver = StubResolver({"silent.test": None})
+        target = "http://silent.test/" if where == "name" else f"https://127.0.0.1:{receiver.port}/"
+        limits = SenderLimits(dial=DialLimits(resolve_s=60, connect_s=60, tls_s=60), timer_step_s=0.005)
+        async with Sending(resolver=resolver, limits=limits) as sending:
+            outcome = await sending.outcome_of(delivery(target, timeout_s=60, connect_timeout_s=0.05))
+    assert outcome.kind == OutcomeKind.TIMEOUT_BEFORE_SEND
+    assert outcome.error == "there was no connection in time"
+
+
+async def test_the_time_to_connect_is_no_limit_for_the_answer() -> None:
+    async def answers_late(_: Seen, writer: asyncio.StreamWriter) -> bool:
+        asyncio.get_running_loop().call_later(0.1, writer.write, OK)
+        return True
+
+    async with Receiver(answers_late) as receiver, Sending() as sending:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        outcome = await sending.outcome_of(delivery(url, connect_timeout_s=0.05))
+    assert outcome.kind == OutcomeKind.SUCCEEDED
 
 
 async def test_a_runs_own_deadline_shortens_the_timeout() -> None:

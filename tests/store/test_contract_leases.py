@@ -9,7 +9,7 @@ from tests.store.factories import FAILURE, LEASE_US, NOW, SECOND, Maker, new_lea
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, Trigger
 from onbeat.store.contract import Store
-from onbeat.store.values import FinishResult, JobChange, LeaseStatus
+from onbeat.store.values import EndRun, FinishResult, JobChange, LeaseStatus
 
 OTHER = b"\x00" * 16
 
@@ -207,3 +207,12 @@ async def test_two_claims_at_once_share_the_runs(store: Store, make: Maker) -> N
     )
     keys = [run.key for claimed in answers for run in claimed]
     assert len(keys) == len(set(keys)) == 10
+
+
+async def test_runs_beyond_their_end_are_counted_until_they_are_taken_back(store: Store, make: Maker) -> None:
+    key, token = await make.running(await make.job(), max_run_us=40 * SECOND)
+    await make.running(await make.job())
+    await store.leases.extend([(key, token)], now=NOW, until=NOW + 60 * SECOND)
+    assert [await store.leases.count_overdue(now=NOW + at * SECOND) for at in (31, 40, 41)] == [0, 0, 1]
+    await store.leases.expire(now=NOW + 41 * SECOND, limit=10, decide=lambda _run, _text: EndRun(RunState.TIMED_OUT))
+    assert await store.leases.count_overdue(now=NOW + 41 * SECOND) == 0

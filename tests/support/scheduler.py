@@ -20,6 +20,7 @@ from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
+from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.jobs import Change, Jobs
@@ -52,6 +53,7 @@ class Scheduler:
         self.handoff = Handoff()
         self.definitions = DefinitionCache()
         self.running = RunningHere()
+        self.endings = Endings()
         self.jitter = random.Random(1)
         self.secrets = SigningSecrets(store=store, clock=clock, box=SecretBox(bytes(32)))
         self.almanac = Almanac(store=store)
@@ -82,7 +84,12 @@ class Scheduler:
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
         self.reap = Reap(
-            store=store, clock=clock, handoff=self.handoff, definitions=self.definitions, jitter=self.jitter
+            store=store,
+            clock=clock,
+            handoff=self.handoff,
+            definitions=self.definitions,
+            endings=self.endings,
+            jitter=self.jitter,
         )
         self.leasing = self.leasing_for("worker")
 
@@ -95,6 +102,7 @@ class Scheduler:
             handoff=self.handoff,
             definitions=self.definitions,
             secrets=self.secrets,
+            endings=self.endings,
             lease_s=LEASE_S,
             jitter=self.jitter,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -66,4 +67,8 @@ async def readyz(request: Request) -> Response:
     summary="Metrics for Prometheus (scope: admin)",
 )
 async def metrics(request: Request, _principal: Admin) -> Response:
-    return Response(context_of(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    context = context_of(request)
+    with contextlib.suppress(OnbeatError, TimeoutError):  # the other figures are wanted then most of all
+        async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
+            context.metrics.overdue.set(await context.runs.count_overdue())
+    return Response(context.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

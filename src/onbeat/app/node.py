@@ -128,6 +128,7 @@ class _Node:
         sender = Sender(rules=services.egress, clock=services.clock, ask_permit=worker.ask_permit)
         worker.attach(sender)
         services.running.listen(worker.cancel)
+        services.endings.listen(self._metrics.observe_endings)
         return worker, sender
 
     def _maintenance(self) -> list[Loop]:

@@ -18,6 +18,7 @@ from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
+from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
@@ -47,6 +48,7 @@ class Services:
     dispatch_wake: Wake
     running: RunningHere
     definitions: DefinitionCache
+    endings: Endings
     almanac: Almanac
     calendars: Calendars
     blackouts: Blackouts
@@ -73,6 +75,7 @@ class Services:
             handoff=self.handoff,
             definitions=self.definitions,
             secrets=self.secrets,
+            endings=self.endings,
             lease_s=self.lease_s,
             jitter=self.jitter,
         )
@@ -114,6 +117,7 @@ def _build_services(
     box = SecretBox(_master_key(settings))
     handoff, definitions, running, dispatch_wake = Handoff(), DefinitionCache(), RunningHere(), Wake()
     replan_wake = Wake()
+    endings = Endings()
     jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
     secrets = SigningSecrets(store=store, clock=clock, box=box)
     dispatch = Dispatch(
@@ -146,6 +150,7 @@ def _build_services(
         dispatch_wake=dispatch_wake,
         running=running,
         definitions=definitions,
+        endings=endings,
         almanac=almanac,
         calendars=Calendars(
             store=store, clock=clock, almanac=almanac, replan_wake=replan_wake, dispatch_wake=dispatch_wake
@@ -156,7 +161,7 @@ def _build_services(
         runs=runs,
         pauses=Pauses(store=store, clock=clock, jobs=jobs, runs=runs, wake=pauses_wake),
         pauses_wake=pauses_wake,
-        reap=Reap(store=store, clock=clock, handoff=handoff, definitions=definitions, jitter=jitter),
+        reap=Reap(store=store, clock=clock, handoff=handoff, definitions=definitions, endings=endings, jitter=jitter),
         retain=Retain(store=store, clock=clock, keep_s=round(settings.keep_days * 86_400)),
         keys=ApiKeys(store=store, clock=clock),
         secrets=secrets,

@@ -46,6 +46,7 @@ class WireAssignment(msgspec.Struct, frozen=True):
     deadline_at: int | None
     late_after: int
     secrets: tuple[str, ...]
+    connect_timeout_s: float | None = None
     starts_at: int | None = None
 
 
@@ -132,6 +133,7 @@ def to_wire(assignment: Assignment) -> WireAssignment:
         deadline_at=assignment.deadline_at,
         late_after=assignment.late_after,
         secrets=assignment.secrets,
+        connect_timeout_s=assignment.connect_timeout_s,
         starts_at=assignment.starts_at,
     )
 
@@ -157,6 +159,7 @@ def from_wire(wire: WireAssignment, *, granted_boottime: float) -> Assignment:
         deadline_at=wire.deadline_at,
         late_after=wire.late_after,
         secrets=wire.secrets,
+        connect_timeout_s=wire.connect_timeout_s,
         granted_boottime=granted_boottime,
         starts_at=wire.starts_at,
     )

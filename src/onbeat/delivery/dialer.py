@@ -75,17 +75,27 @@ class Dialer:
         self._tls = tls
         self._limits = limits
 
-    async def dial(self, url: WebhookUrl, *, protocol: Callable[[socket.socket], Opened]) -> Opened:
-        """A connection to the URL's host, over TLS for https. Raises DialFailed."""
-        addresses = self._judge(url, await self._resolve(url))
-        connected = await self._connect_first(addresses, port=url.port)
-        return await self._speak(connected, url, protocol=protocol)
+    async def dial(
+        self, url: WebhookUrl, *, protocol: Callable[[socket.socket], Opened], limit_s: float | None = None
+    ) -> Opened:
+        """A connection to the URL's host, over TLS for https. Raises DialFailed.
 
-    async def _resolve(self, url: WebhookUrl) -> Sequence[str]:
+        `limit_s` bounds all steps together and takes the place of the budgets of each.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                resolve_s, tls_s = (self._limits.resolve_s, self._limits.tls_s) if limit_s is None else (None, None)
+                addresses = self._judge(url, await self._resolve(url, limit_s=resolve_s))
+                connected = await self._connect_first(addresses, port=url.port, total_s=limit_s)
+                return await self._speak(connected, url, protocol=protocol, limit_s=tls_s)
+        except TimeoutError:
+            raise DialFailed(OutcomeKind.TIMEOUT_BEFORE_SEND, "there was no connection in time") from None
+
+    async def _resolve(self, url: WebhookUrl, *, limit_s: float | None) -> Sequence[str]:
         if url.address is not None:
             return (url.host,)
         try:
-            async with asyncio.timeout(self._limits.resolve_s):
+            async with asyncio.timeout(limit_s):
                 return await self._resolver.resolve(url.host, port=url.port)
         except TimeoutError:
             raise DialFailed(OutcomeKind.DNS, "the name server did not answer in time") from None
@@ -102,16 +112,18 @@ class Dialer:
             raise DialFailed(OutcomeKind.DNS, "there is no such host name")
         return _alternate_families([ip_address(text) for text in answer])[:_MAX_ADDRESSES]
 
-    async def _connect_first(self, addresses: Sequence[Address], *, port: int) -> socket.socket:
+    async def _connect_first(self, addresses: Sequence[Address], *, port: int, total_s: float | None) -> socket.socket:
+        # Shared by the addresses, so that a dead first one does not use up the others' time.
+        limit_s = self._limits.connect_s if total_s is None else total_s / len(addresses)
         failure = DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
         for address in addresses:
             try:
-                return await self._connect(address, port=port)
+                return await self._connect(address, port=port, limit_s=limit_s)
             except DialFailed as error:
                 failure = error
         raise failure
 
-    async def _connect(self, address: Address, *, port: int) -> socket.socket:
+    async def _connect(self, address: Address, *, port: int, limit_s: float) -> socket.socket:
         try:
             family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
             connecting = socket.socket(family, socket.SOCK_STREAM)
@@ -120,7 +132,7 @@ class Dialer:
         try:
             connecting.setblocking(False)
             connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(self._limits.connect_s):
+            async with asyncio.timeout(limit_s):
                 await asyncio.get_running_loop().sock_connect(connecting, (str(address), port))
             if ip_address(connecting.getpeername()[0]) != address:
                 raise DialFailed(OutcomeKind.BLOCKED, "the connection led to another address")
@@ -136,13 +148,18 @@ class Dialer:
         return connecting
 
     async def _speak(
-        self, connected: socket.socket, url: WebhookUrl, *, protocol: Callable[[socket.socket], Opened]
+        self,
+        connected: socket.socket,
+        url: WebhookUrl,
+        *,
+        protocol: Callable[[socket.socket], Opened],
+        limit_s: float | None,
     ) -> Opened:
         loop = asyncio.get_running_loop()
         try:  # the socket is the loop's from here on, which closes it with the transport
             if url.scheme == "http":
                 return (await loop.create_connection(lambda: protocol(connected), sock=connected))[1]
-            async with asyncio.timeout(self._limits.tls_s):
+            async with asyncio.timeout(limit_s):
                 _, opened = await loop.create_connection(
                     lambda: protocol(connected),
                     sock=connected,

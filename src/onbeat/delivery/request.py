@@ -42,6 +42,7 @@ class Delivery:
     timeout_s: float  # from name resolution to the last byte
     granted: float  # boot time, read BEFORE the lease or permit was asked for
     payload: str | None = None  # the run's own JSON, instead of the target's
+    connect_timeout_s: float | None = None  # until the connection stands, TLS included; None: the sender's own budgets
     deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
     starts_at: int | None = None  # when the run was to start, which lateness counts from; None: as planned
 

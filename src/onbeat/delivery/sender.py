@@ -197,7 +197,8 @@ class Sender:
             return Connection(owner=self, connected=connected)
 
         pool.taken += 1
-        task = self._loop.create_task(self._dialer.dial(attempt.template.url, protocol=make))
+        limit_s = attempt.delivery.connect_timeout_s
+        task = self._loop.create_task(self._dialer.dial(attempt.template.url, protocol=make, limit_s=limit_s))
         attempt.task = task
         # Not a coroutine around the dial: a task that is cancelled before its first step runs none of its own code,
         # and the place would be lost.

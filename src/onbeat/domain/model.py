@@ -143,7 +143,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap: Literal["queue", "skip", "allow", "replace"] = "queue"
     max_running: int = 1
     retry: RetryPolicy = RetryPolicy()
-    timeout_s: float = 30.0
+    timeout_s: float = 30.0  # of an attempt, from name resolution to the last byte
+    connect_timeout_s: float | None = None  # the part of it until the connection stands; None: the sender's budgets
     max_run_time_s: int = 86_400
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     spread_s: int = 0  # the job's fires start this much later at most, all by the same length: domain/moved_start.py

@@ -228,6 +228,7 @@ class Worker:
             target=target,
             keys=tuple(parse_secret(secret) for secret in assignment.secrets),
             timeout_s=assignment.timeout_s,
+            connect_timeout_s=assignment.connect_timeout_s,
             granted=assignment.granted_boottime,
             payload=assignment.payload,
             deadline=None if deadline_at is None else boottime + (deadline_at - now) / SECOND_US,

@@ -37,6 +37,7 @@ class Assignment:
     deadline_at: int | None
     late_after: int
     secrets: tuple[str, ...]
+    connect_timeout_s: float | None
     granted_boottime: float  # this host's boot clock when the lease was granted, or earlier
     starts_at: int | None = None  # when the run was to start; None: at its planned instant
 

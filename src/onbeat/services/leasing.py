@@ -19,6 +19,7 @@ from onbeat.domain.retry import AttemptFacts, GiveUp, decide_retry
 from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
+from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff, Parked, new_token
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
@@ -55,6 +56,7 @@ class Leasing:
         handoff: Handoff,
         definitions: DefinitionCache,
         secrets: SigningSecrets,
+        endings: Endings,
         lease_s: float,
         jitter: random.Random,
     ) -> None:
@@ -64,6 +66,7 @@ class Leasing:
         self._handoff = handoff
         self._definitions = definitions
         self._secrets = secrets
+        self._endings = endings
         self._lease_us = round(lease_s * SECOND_US)
         self._jitter = jitter
         self._parked: Parked | None = None
@@ -106,6 +109,7 @@ class Leasing:
         """Record the end of attempts, and wake whoever has something to do because of it."""
         finished = await self._store.leases.finish(items, now=self._clock.now(), decide=self._judge)
         self._handoff.wake(None)  # an ended run may have passed its lane on
+        self._endings.tell(finished)
         for answer in finished:
             if answer.result in (FinishResult.LEASE_LOST, FinishResult.RUN_TERMINAL):
                 log.warning("finish_refused", run_id=format_run_id(answer.key), reason=answer.result)
@@ -183,6 +187,7 @@ class Leasing:
             namespace=run.namespace,
             target=target,
             timeout_s=definition.timeout_s,
+            connect_timeout_s=definition.connect_timeout_s,
             at_most_once=definition.delivery == "at_most_once",
             payload=run.payload,
             queue=run.queue,

@@ -13,6 +13,7 @@ from onbeat.clock import Clock
 from onbeat.domain.ids import format_run_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.services.definitions import DefinitionCache
+from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff
 from onbeat.services.leasing import judge
 from onbeat.store.contract import Store
@@ -27,12 +28,20 @@ class Reap:
     """Expires leases."""
 
     def __init__(
-        self, *, store: Store, clock: Clock, handoff: Handoff, definitions: DefinitionCache, jitter: random.Random
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        handoff: Handoff,
+        definitions: DefinitionCache,
+        endings: Endings,
+        jitter: random.Random,
     ) -> None:
         self._store = store
         self._clock = clock
         self._handoff = handoff
         self._definitions = definitions
+        self._endings = endings
         self._jitter = jitter
 
     async def expire_leases(self) -> int:
@@ -45,6 +54,7 @@ class Reap:
             log.warning("lease_expired", run_id=format_run_id(answer.key), state=answer.state, result=answer.result)
         if expired:
             self._handoff.wake(None)
+            self._endings.tell(expired, lost=True)
         return len(expired)
 
     def _judge(self, run: LiveRun, definition: str, now: int) -> Verdict:

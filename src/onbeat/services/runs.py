@@ -108,6 +108,10 @@ class Runs:
             page = Page(limit=LARGEST_PAGE, after=(last.scheduled_at, last.job_id))
         return max([bound, *jobs.values()])
 
+    async def count_overdue(self) -> int:
+        """How many runs go on beyond their max_run_time."""
+        return await self._store.leases.count_overdue(now=self._clock.now())
+
     async def attempts(self, key: RunKey) -> Sequence[AttemptView]:
         """Every finished attempt of a run. Raises RunNotFound."""
         await self.get(key)

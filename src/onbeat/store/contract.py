@@ -308,6 +308,10 @@ class Leases(Protocol):
         """
         ...
 
+    async def count_overdue(self, *, now: int) -> int:
+        """How many runs are running although their `deadline_at` has passed: more than 0 only while nobody expires."""
+        ...
+
     async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
         """Pending → cancelled at once, lane passed on. Running → cancel_requested; answer `running`.
 

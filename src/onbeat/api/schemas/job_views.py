@@ -89,6 +89,7 @@ class JobView(JobRef):
     max_running: int | None
     retry: RetryBody | None
     timeout_s: float | None
+    connect_timeout_s: float | None
     max_run_time_s: int | None
     delivery: str | None
     spread_s: int | None
@@ -156,6 +157,7 @@ _UNREADABLE: dict[str, Any] = {
     "max_running": None,
     "retry": None,
     "timeout_s": None,
+    "connect_timeout_s": None,
     "max_run_time_s": None,
     "delivery": None,
     "spread_s": None,
@@ -189,6 +191,7 @@ def _writable(definition: Definition) -> dict[str, Any]:
         "max_running": definition.max_running,
         "retry": view_retry(definition.retry),
         "timeout_s": definition.timeout_s,
+        "connect_timeout_s": definition.connect_timeout_s,
         "max_run_time_s": definition.max_run_time_s,
         "delivery": definition.delivery,
         "spread_s": definition.spread_s,

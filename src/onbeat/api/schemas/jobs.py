@@ -156,7 +156,12 @@ class JobBody(Body):
         None, ge=1, le=MAX_RUNNING, description="Default 1, or 100 where overlap is `allow`"
     )
     retry: RetryBody = RetryBody()
-    timeout_s: float = Field(30.0, gt=0, le=3_600)
+    timeout_s: float = Field(
+        30.0, gt=0, le=3_600, description="Of an attempt, from name resolution to the last byte of the answer"
+    )
+    connect_timeout_s: float | None = Field(
+        None, gt=0, le=3_600, description="Of it, the time until the connection stands; without it 5 s per step"
+    )
     max_run_time_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     spread_s: int = Field(
@@ -192,6 +197,7 @@ def read_draft(body: JobBody) -> JobDraft:
         max_running=max_running,
         retry=read_retry(body.retry),
         timeout_s=body.timeout_s,
+        connect_timeout_s=body.connect_timeout_s,
         max_run_time_s=body.max_run_time_s,
         delivery=body.delivery,
         spread_s=body.spread_s,

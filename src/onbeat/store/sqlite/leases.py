@@ -59,6 +59,11 @@ class SqliteLeases:
             lambda connection: expire(connection, now=now, limit=limit, decide=decide, slots=self._slots)
         )
 
+    async def count_overdue(self, *, now: int) -> int:
+        return await self._readers.read(
+            lambda connection: int(connection.execute(_QUERIES["count_overdue"], (now,)).get)
+        )
+
     async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
         return await self._writer.submit(lambda connection: cancel(connection, key, now=now, slots=self._slots))
 

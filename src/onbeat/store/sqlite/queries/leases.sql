@@ -124,6 +124,12 @@ WHERE state = 'running' AND lease_until <= :now AND (lease_until < :now OR deadl
 ORDER BY lease_until
 LIMIT :limit;
 
+-- name: count_overdue
+-- Walks live_leased: a lease never outlives the run's deadline.
+SELECT count(*)
+FROM live_runs INDEXED BY live_leased
+WHERE state = 'running' AND lease_until < :now AND deadline_at < :now;
+
 -- name: overdue_retries
 -- Walks live_retries.
 SELECT
