@@ -21,7 +21,9 @@ test: $(VENV)/.dev ## Everything: format, lint, types, layers, all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not slow"
+	@# Most of these wait for real processes, not for the processor.
+	$(BIN)/pytest -m slow -n 4
 
 check: $(VENV)/.dev ## The same with the fast tests only: under two minutes
 	$(BIN)/ruff format --check .
