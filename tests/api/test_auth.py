@@ -41,6 +41,7 @@ ROUTES = [
     ("POST", "/v1/calendars/c/import", "jobs:write"),
     ("DELETE", "/v1/calendars/c", "jobs:write"),
     ("POST", "/v1/schedules:preview", "jobs:read"),
+    ("POST", "/v1/retries:preview", "jobs:read"),
     ("GET", "/v1/runs", "runs:read"),
     ("GET", f"/v1/runs/{RUN}", "runs:read"),
     ("GET", f"/v1/runs/{RUN}/attempts", "runs:read"),
