@@ -65,7 +65,7 @@ def test_commands_that_pages_use_exist(page: Path) -> None:
         words = line.split()
         if any(name.startswith(f"{words[0]} ") for name in known) and len(words) == 1:
             continue  # a whole group
-        name = next((name for name in (" ".join(words[:2]), words[0]) if name in known), None)
+        name = next((name for name in (" ".join(words[:count]) for count in (3, 2, 1)) if name in known), None)
         assert name is not None, line
         options = {
             option for parameter in known[name].params for option in (*parameter.opts, *parameter.secondary_opts)

@@ -146,7 +146,7 @@ async def patch_job(request: Request, job_id: str, principal: JobsWriter, if_mat
     job = await own_job(context, principal, job_id)
 
     def draft(stored: StoredJob, _definition: Definition | None) -> JobDraft:
-        return read_draft(_validated(merge_patch(writable_job(stored, patch), patch)))
+        return draft_of_patch(stored, patch)
 
     version = version_to_match(if_match, job.version)
     return job_answer(await context.jobs.update(job.job_id, Change(draft=draft, if_version=version)))
@@ -165,6 +165,11 @@ async def delete_job(
     version = version_to_match(if_match, job.version)
     await context.jobs.delete(job.job_id, if_version=version, cancel=running == "cancel")
     return Response(status_code=204)
+
+
+def draft_of_patch(stored: StoredJob, patch: dict[str, Any]) -> JobDraft:
+    """The job as it would look with these fields. Raises RequestValidationError."""
+    return read_draft(_validated(merge_patch(writable_job(stored, patch), patch)))
 
 
 def _read_patch(patch: Any) -> dict[str, Any]:

@@ -31,9 +31,13 @@ def read_page(limit: int, cursor: str | None, *, kind: str, parts: int = 2) -> P
 
     `kind` keeps cursors of different lists apart. Raises CursorInvalid.
     """
-    wanted = min(limit + 1, LARGEST_PAGE)
+    return Page(limit=min(limit + 1, LARGEST_PAGE), after=read_cursor(cursor, kind=kind, parts=parts))
+
+
+def read_cursor(cursor: str | None, *, kind: str, parts: int = 2) -> tuple[int, ...] | None:
+    """The place behind which to go on; None: at the start. Raises CursorInvalid."""
     if cursor is None:
-        return Page(limit=wanted)
+        return None
     refused = CursorInvalid(field="cursor", remedy="use next_cursor as it was given")
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -43,7 +47,7 @@ def read_page(limit: int, cursor: str | None, *, kind: str, parts: int = 2) -> P
         raise refused from None
     if checksum != _checksum(text, kind) or len(after) != parts or not all(0 <= part < 2**63 for part in after):
         raise refused
-    return Page(limit=wanted, after=after)
+    return after
 
 
 def page_answer(
@@ -57,11 +61,12 @@ def page_answer(
     """A page of what was found, and the cursor behind its last item where there may be more."""
     items = found[:limit]
     is_last = len(found) < limit or len(found) == limit < LARGEST_PAGE
-    next_cursor = None if is_last else _encode_cursor(place(items[-1]), kind=kind)
+    next_cursor = None if is_last else encode_cursor(place(items[-1]), kind=kind)
     return json_answer({"items": [view(item) for item in items], "next_cursor": next_cursor})
 
 
-def _encode_cursor(after: tuple[int, ...], *, kind: str) -> str:
+def encode_cursor(after: tuple[int, ...], *, kind: str) -> str:
+    """The cursor for that place in lists of that kind."""
     text = ",".join(str(part) for part in after).encode()
     return base64.urlsafe_b64encode(_checksum(text, kind) + text).decode().rstrip("=")
 

@@ -49,7 +49,7 @@ async def list_runs(
     """Runs of deleted jobs are listed too, while they are kept."""
     context = context_of(request)
     where = RunFilter(
-        job_id=None if job is None else await _find_job(context, principal, job),
+        job_id=None if job is None else await find_job_id(context, principal, job),
         states=frozenset(RunState(name) for name in state or ()),
         late=late,
         scheduled_from=_read_instant(scheduled_from, "from"),
@@ -102,7 +102,7 @@ async def retry_run(
     return await once(produce)
 
 
-async def _find_job(context: ApiContext, principal: Principal, job: str) -> int:
+async def find_job_id(context: ApiContext, principal: Principal, job: str) -> int:
     """The number of a job given by id or by key. Raises JobNotFound: for foreign ones too."""
     try:
         job_id = parse_job_id(job)

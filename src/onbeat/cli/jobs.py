@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from onbeat.cli import bulk_jobs
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
 from onbeat.cli.job_views import print_job, print_jobs
 from onbeat.cli.moments import in_zone, zone_of
@@ -14,6 +15,7 @@ from onbeat.cli.pauses import pause_request
 from onbeat.cli.terminal import clean, print_fields, print_json, print_table
 
 app = typer.Typer(help="Define jobs, look at them, stop and start them.", no_args_is_help=True)
+app.add_typer(bulk_jobs.app, name="bulk")
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id (job_…) or its key.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call it.")]

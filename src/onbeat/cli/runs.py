@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onbeat.cli import bulk_runs
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
 from onbeat.cli.known_jobs import KnownJobs
 from onbeat.cli.run_views import print_attempts, print_run, print_runs
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from onbeat.client.api import Api
 
 app = typer.Typer(help="Look at what became of fires; cancel or retry one.", no_args_is_help=True)
+app.add_typer(bulk_runs.app, name="bulk")
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id (run_…).")]
 

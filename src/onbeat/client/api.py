@@ -114,6 +114,10 @@ class Api:
         """The run that was recorded."""
         return self._call("POST", f"{self._by_id(job)}/trigger", body=body)
 
+    def bulk_jobs(self, body: Json) -> Json:
+        """One action on every job that a filter finds: up to `limit` of them, and `next_cursor`."""
+        return self._call("POST", "/v1/jobs:bulk", body=body)
+
     def next_fires(self, job: str, *, count: int, explain: bool = False) -> Json:
         """Planned instants to come; with `explain`, what calendars removed or moved, too."""
         query = {"count": count, "explain": "true" if explain else None}
@@ -140,6 +144,10 @@ class Api:
     def retry_run(self, run_id: str) -> Json:
         """Bring an ended run back under its own id."""
         return self._call("POST", f"{_run_path(run_id)}/retry", body={})
+
+    def bulk_runs(self, body: Json) -> Json:
+        """The same on runs."""
+        return self._call("POST", "/v1/runs:bulk", body=body)
 
     # ---------------------------------------------------------------- calendars
 

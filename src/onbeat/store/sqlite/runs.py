@@ -6,7 +6,7 @@ import apsw
 import msgspec
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.states import RunState
+from onbeat.domain.states import ENDED, RunState
 from onbeat.store.sqlite.lookups import read_run
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
@@ -51,17 +51,19 @@ class SqliteRuns:
         states = msgspec.json.encode(sorted(where.states)).decode() if where.states else None
         narrowed: Row = (where.scheduled_from or 0, states, None if where.late is None else int(where.late), page.limit)
         is_notable = where.late is True or (bool(where.states) and RunState.SUCCEEDED not in where.states)
+        # Who asks for live states only must not wait for a walk over all of history that finds nothing.
+        asks_history = not where.states or not where.states.isdisjoint(ENDED)
         if where.job_id is None:
-            live = connection.execute(_QUERIES["find_live"], (*before, *narrowed))
-            ended = _QUERIES["find_notable"] if is_notable else _QUERIES["find_ended"]
-            rows = live.fetchall() + connection.execute(ended, (*before, *narrowed)).fetchall()
+            bindings: Row = (*before, *narrowed)
+            live, ended = "find_live", "find_notable" if is_notable else "find_ended"
         else:
             # Within a job planned instants are distinct, so the cursor's second half only matters for another job.
             ceiling = before[0] + 1 if where.job_id < before[1] and before[0] < LARGEST else before[0]
             bindings = (where.job_id % self._slots, where.job_id, ceiling, *narrowed)
-            live = connection.execute(_QUERIES["find_live_of_job"], bindings)
-            ended = _QUERIES["find_notable_of_job"] if is_notable else _QUERIES["find_ended_of_job"]
-            rows = live.fetchall() + connection.execute(ended, bindings).fetchall()
+            live, ended = "find_live_of_job", "find_notable_of_job" if is_notable else "find_ended_of_job"
+        rows = connection.execute(_QUERIES[live], bindings).fetchall()
+        if asks_history:
+            rows += connection.execute(_QUERIES[ended], bindings).fetchall()
         rows.sort(key=lambda row: (row[1], row[0]), reverse=True)
         return [run_view(row) for row in rows[: page.limit]]
 
