@@ -11,7 +11,7 @@ from tests.api.conftest import KeyMaker
 
 from onbeat.api.application import build_api
 
-NOTHING_LEFT = {"problems": [], "next_cursor": None}
+NOTHING_LEFT: Json = {"problems": [], "next_cursor": None}
 
 
 async def bulk(http: httpx.AsyncClient, action: str, arguments: Json | None = None, **body: object) -> Json:

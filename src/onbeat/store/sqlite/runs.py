@@ -55,15 +55,16 @@ class SqliteRuns:
         asks_history = not where.states or not where.states.isdisjoint(ENDED)
         if where.job_id is None:
             bindings: Row = (*before, *narrowed)
-            live, ended = "find_live", "find_notable" if is_notable else "find_ended"
+            live, ended = _QUERIES["find_live"], _QUERIES["find_notable"] if is_notable else _QUERIES["find_ended"]
         else:
             # Within a job planned instants are distinct, so the cursor's second half only matters for another job.
             ceiling = before[0] + 1 if where.job_id < before[1] and before[0] < LARGEST else before[0]
             bindings = (where.job_id % self._slots, where.job_id, ceiling, *narrowed)
-            live, ended = "find_live_of_job", "find_notable_of_job" if is_notable else "find_ended_of_job"
-        rows = connection.execute(_QUERIES[live], bindings).fetchall()
+            live = _QUERIES["find_live_of_job"]
+            ended = _QUERIES["find_notable_of_job"] if is_notable else _QUERIES["find_ended_of_job"]
+        rows = connection.execute(live, bindings).fetchall()
         if asks_history:
-            rows += connection.execute(_QUERIES[ended], bindings).fetchall()
+            rows += connection.execute(ended, bindings).fetchall()
         rows.sort(key=lambda row: (row[1], row[0]), reverse=True)
         return [run_view(row) for row in rows[: page.limit]]
 
