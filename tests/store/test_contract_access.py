@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.store.factories import NOW, SECOND
 
 from onbeat.domain.errors import StoreUnavailable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.store.factories import NOW, SECOND, Maker, new_run
 
 from onbeat.domain.ids import RunKey

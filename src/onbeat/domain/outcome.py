@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 
 class OutcomeKind(StrEnum):
     """Failure kinds are never blurred: what is retryable and what is at-most-once-safe depends on them."""
@@ -50,8 +52,7 @@ class Response:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt, as the worker saw it."""
 
     kind: OutcomeKind

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from onbeat.clock import Clock
 from onbeat.domain.errors import DefinitionError, JobNotFound, RunNotFound, RunTerminal, StateConflict

