@@ -14,6 +14,8 @@ from tests.scenarios.conftest import QUICK
 from tests.support.process import ServerProcess, running
 from tests.support.receiver import Call, receiving
 
+from onbeat.app.process import EXIT_GAVE_BACK
+
 LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
 
 
@@ -28,21 +30,21 @@ async def make_key(data: Path, *scopes: str) -> str:
     return str(json.loads(output)["key"])
 
 
-def serving(data: Path) -> AbstractAsyncContextManager[ServerProcess]:
+def serving(data: Path, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
     """`onbeat serve` that delivers nothing itself."""
     return running(
         lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
         log=data.parent / "server.log",
-        env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"},
+        env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | settings,
     )
 
 
-def working(server: str, key: str, data: Path) -> AbstractAsyncContextManager[ServerProcess]:
+def working(server: str, key: str, data: Path, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
     """`onbeat worker`."""
     return running(
         lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", "4"],
         log=data.parent / "worker.log",
-        env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key},
+        env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | settings,
     )
 
 
@@ -118,6 +120,35 @@ async def test_a_run_longer_than_its_lease_is_delivered_once_while_its_worker_re
                 await asyncio.sleep(0.02)
             assert (found["state"], found["attempt"]) == ("succeeded", 1)
     assert len(receiver.calls) == 1
+
+
+@pytest.mark.slow
+async def test_a_worker_whose_drain_ends_gives_its_run_back_and_takes_no_attempt_from_it(data: Path) -> None:
+    key = await make_key(data, "admin")
+    long_lease = {"ONBEAT_LEASE_S": "60", "ONBEAT_HEARTBEAT_S": "10"}
+
+    async def answer(_call: Call) -> int:
+        if len(receiver.calls) == 1:
+            await asyncio.Event().wait()
+        return 200
+
+    async with receiving(answer) as receiver, serving(data, **long_lease) as server:
+        assert await server.wait_ready()
+        async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {key}"}) as http:
+            only_one = job_for(receiver.url, every_s=3_600) | {"retry": {"max_attempts": 1}}
+            job = (await http.post("/v1/jobs", json=only_one)).json()
+            async with working(server.url, key, data, **long_lease, ONBEAT_DRAIN_S="0.2") as leaving:
+                run = (await http.post(f"/v1/jobs/{job['id']}/trigger", json={})).json()
+                await receiver.wait_for(lambda calls: len(calls) == 1)
+                assert await leaving.stop() == EXIT_GAVE_BACK
+            async with working(server.url, key, data, **long_lease):
+                # It does not wait for the end of a lease of a minute.
+                await receiver.wait_for(lambda calls: len(calls) == 2, timeout_s=20)
+                async with asyncio.timeout(20):
+                    while (shown := (await http.get(f"/v1/runs/{run['id']}")).json())["state"] == "running":
+                        await asyncio.sleep(0.02)
+    assert [call.run_id for call in receiver.calls] == [run["id"], run["id"]]
+    assert shown["state"] == "succeeded"
 
 
 async def test_a_worker_outlives_its_server_and_goes_on_when_it_is_back(data: Path) -> None:

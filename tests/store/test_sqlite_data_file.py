@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import apsw
@@ -65,6 +67,33 @@ asyncio.run(main())
 """
 
 
+OPENER = """
+import asyncio, sys
+from onbeat.domain.errors import OnbeatError
+from onbeat.store.open import open_store
+try:
+    asyncio.run(open_store(sys.argv[1]))
+except OnbeatError as error:
+    print(f"{error.code}: {error.detail}")
+"""
+
+
+def read_only(place: Path) -> list[str]:
+    """What to put before a command that is to find `place` mounted read-only; nobody else sees that mount."""
+    remount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", remount, str(place)]
+
+
+def can_mount_read_only() -> bool:
+    """Whether this machine lets us."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [*read_only(Path(place)), "true"]
+        return (
+            shutil.which("unshare") is not None
+            and subprocess.run(command, check=False, capture_output=True).returncode == 0
+        )
+
+
 def start(script: str, path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, str(path)],
@@ -107,15 +136,43 @@ async def test_second_store_of_the_same_process_is_refused_too(path: Path) -> No
     await (await open_store(str(path))).close()
 
 
-async def test_of_many_that_start_at_once_one_wins_and_migrates_once(path: Path) -> None:
-    starters = [start(STARTER, path) for _ in range(4)]
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh file", "file with jobs"])
+async def test_of_many_that_start_at_once_one_wins_and_migrates_once(path: Path, is_fresh: bool) -> None:
+    if not is_fresh:
+        store = await open_store(str(path))
+        await Maker(store).job(job_id=42)
+        await store.close()
+    starters = [start(STARTER, path) for _ in range(8)]
     said = [await asyncio.to_thread(read_line, starter) for starter in starters]
     for starter in starters:
         starter.communicate("")
         assert starter.returncode == 0
-    assert said.count("open") >= 1
-    assert set(said) <= {"open", "in use"}
+    assert sorted(said) == ["in use"] * 7 + ["open"]  # the winner holds the file until all have said something
     assert check_data_file(path) == (len(load_migrations()), "ok")
+    store = await open_store(str(path))
+    assert (await store.jobs.get(42) is None) == is_fresh
+    await store.close()
+
+
+@pytest.mark.skipif(not can_mount_read_only(), reason="no mounts of our own here")
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["no file", "file with jobs"])
+async def test_read_only_filesystem_is_a_clear_error_and_loses_nothing(path: Path, is_fresh: bool) -> None:
+    if not is_fresh:
+        store = await open_store(str(path))
+        await Maker(store).job(job_id=42)
+        await store.close()
+    refused = subprocess.run(
+        [*read_only(path.parent), sys.executable, "-c", OPENER, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert refused.stdout.startswith("config_invalid: "), refused
+    assert "cannot be written: Read-only file system" in refused.stdout
+    assert path.exists() != is_fresh
+    if not is_fresh:
+        assert check_data_file(path) == (len(load_migrations()), "ok")
 
 
 async def test_acknowledged_writes_survive_a_kill(path: Path) -> None:

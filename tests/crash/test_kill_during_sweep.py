@@ -1,0 +1,58 @@
+"""The sweep that takes back the runs of dead workers dies half way; the next one takes back all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.crash.test_kill_at_every_point import SERVER
+from tests.support.process import free_port, running
+from tests.support.receiver import Call, receiving
+
+RUNS = 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["leases.expire:inside:2", "leases.expire:inside:3", "nodes.prune:after:1"])
+async def test_three_runs_of_a_dead_process_are_delivered_again_though_the_sweep_dies_too(
+    point: str, tmp_path: Path
+) -> None:
+    data, port, may_answer = tmp_path / "onbeat.sqlite3", free_port(), asyncio.Event()
+
+    async def answer(_call: Call) -> int:
+        await may_answer.wait()
+        return 200
+
+    async with receiving(answer) as receiver:
+        async with running(
+            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "1.log", port=port
+        ) as first:
+            assert await first.wait_ready()
+            async with httpx.AsyncClient(base_url=first.url) as http:
+                for number in range(RUNS):
+                    body = {
+                        "name": f"job {number}",
+                        "schedules": [{"every": 3_600}],
+                        "target": {"url": receiver.url},
+                        "retry": {"initial_s": 0.1},
+                    }
+                    job = (await http.post("/v1/jobs", json=body)).json()
+                    await http.post(f"/v1/jobs/{job['id']}/trigger", json={})
+            await receiver.wait_for(lambda calls: len(calls) == RUNS)
+            await first.kill()
+        lost = {call.run_id for call in receiver.calls}
+        assert len(lost) == RUNS
+        async with running(
+            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "2.log", port=port
+        ) as second:
+            assert await second.wait_exit() == -signal.SIGKILL
+        may_answer.set()
+        async with running(
+            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "3.log", port=port
+        ) as third:
+            assert await third.wait_ready()
+            await receiver.wait_for(lambda calls: {call.run_id for call in calls if call.attempt == 2} == lost)
+            assert await third.stop() == 0
