@@ -35,6 +35,7 @@ def make_context(services: Services) -> ContextMaker:
             almanac=services.almanac,
             runs=services.runs,
             pauses=services.pauses,
+            backfills=services.backfills,
             leasing_for=services.leasing_for,
             keys=services.keys if keyed else None,
             secrets=services.secrets,

@@ -33,6 +33,10 @@ ROUTES = [
     ("POST", f"/v1/jobs/{JOB}/resume", "jobs:write"),
     ("POST", f"/v1/jobs/{JOB}/trigger", "jobs:write"),
     ("GET", f"/v1/jobs/{JOB}/next", "jobs:read"),
+    ("POST", f"/v1/jobs/{JOB}/backfill", "jobs:write"),
+    ("GET", f"/v1/jobs/{JOB}/backfills", "jobs:read"),
+    ("GET", f"/v1/jobs/{JOB}/backfills/1", "jobs:read"),
+    ("DELETE", f"/v1/jobs/{JOB}/backfills/1", "jobs:write"),
     ("GET", "/v1/blackouts", "jobs:read"),
     ("GET", "/v1/blackouts/b", "jobs:read"),
     ("PUT", "/v1/blackouts/b", "jobs:write"),
@@ -69,6 +73,7 @@ SCOPES = ("jobs:read", "jobs:write", "runs:read", "runs:write", "runs:claim")
 # Acceptable to the call, so that nothing but the key can be the reason of a refusal.
 BODIES: dict[str, Json] = {
     "/v1/jobs": webhook_job(),
+    f"/v1/jobs/{JOB}/backfill": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
     "/v1/jobs:batch": {"jobs": [webhook_job()]},
     "/v1/jobs:bulk": {"action": "pause", "all": True},
     "/v1/runs:bulk": {"action": "cancel", "all": True},
@@ -190,8 +195,9 @@ async def test_what_belongs_to_others_does_not_exist(
         if scope == "admin" or not any(thing in path for thing in unknown) or scope == "runs:claim":
             continue
         foreign = path.replace(JOB, job["id"]).replace(RUN, run["id"])
+        body = BODIES.get(path, {})
         answers = [
-            await keyed_http.request(method, place, json=None if method in ("GET", "DELETE") else {}, headers=theirs)
+            await keyed_http.request(method, place, json=None if method in ("GET", "DELETE") else body, headers=theirs)
             for place in (foreign, path)
         ]
         assert [answer.status_code for answer in answers] == [404, 404], foreign

@@ -28,6 +28,7 @@ STORE_POINTS = {
     "jobs.create": 1,
     "jobs.change": 1,
     "fires.record_due": 4,
+    "backfills.advance": 1,
     "leases.finish": 2,
     "leases.next_ready_at": 3,
     "leases.expire": 2,
@@ -51,6 +52,8 @@ ASKED_POINTS = {
     "pauses.note_spread": 1,
     "pauses.end": 1,
     "pauses.drop": 1,
+    "backfills.begin": 1,
+    "backfills.cancel": 1,
     "calendars.put": 1,
     "calendars.delete": 1,
     "calendars.replan": 1,
@@ -79,7 +82,17 @@ EXEMPT = {
     "access.drop_answer",  # only after a refused request
     "nodes.leave",  # the last call of a process that stops in order
 }  # fmt: skip
-READS = {"get", "get_by_key", "get_key", "find", "find_keys", "attempts", "next_due_at", "recovery_places"} | {
+READS = {
+    "get",
+    "get_by_key",
+    "get_key",
+    "find",
+    "find_keys",
+    "attempts",
+    "next_due_at",
+    "recovery_places",
+    "look_up",
+} | {
     "jobs_held_by",
     "jobs_over",
 }
@@ -133,6 +146,9 @@ async def exercise(server: ServerProcess, job_id: str) -> None:
             held = {"runs": [{"run_id": one["run_id"], "token": one["token"]} for one in claimed["runs"]]}
             for call in ("heartbeat", "permit", "release"):
                 await post(f"/v1/runs/{call}", held)
+            past = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T01:00:00Z"}
+            await post(f"/v1/jobs/{mail['id']}/backfill", past)
+            await http.delete(f"/v1/jobs/{mail['id']}/backfills/1")
             await http.put("/v1/calendars/rest", json={"dates": ["2030-01-01"]})
             await http.put("/v1/calendars/rest", json={"dates": ["2030-01-02"]})
             await http.delete("/v1/calendars/rest")

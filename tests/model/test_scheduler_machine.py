@@ -22,15 +22,17 @@ import apsw
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
-from tests.support.scheduler import LEASE_S, START, Scheduler, every, scheduling
+from tests.support.scheduler import LEASE_S, SECOND, START, Scheduler, every, scheduling
 
 from onbeat.clock import ManualClock
+from onbeat.domain.backfill import BackfillOrder
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.model import MisfirePolicy, RetryPolicy, decode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState
 from onbeat.domain.timetable import Timetable, compile_timetable
 from onbeat.services.assignment import Assignment
+from onbeat.services.backfills import BackfillRequest
 from onbeat.store.values import Finish, FinishResult, StoredJob
 
 EVERY_S = st.sampled_from([1, 2, 5, 60])
@@ -162,6 +164,49 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(job_id=jobs)
     def trigger(self, job_id: int) -> None:
         self._attempt(self.scheduler.runs.trigger(job_id, payload=None))
+
+    @rule(
+        job_id=jobs,
+        past_s=st.integers(2, 90),
+        length_s=st.integers(1, 60),
+        newest=st.booleans(),
+        rate=st.integers(1, 50),
+        most=st.integers(1, 40),
+    )
+    def backfill(self, job_id: int, past_s: int, length_s: int, newest: bool, rate: int, most: int) -> None:
+        """Instants of the past become runs: those that were owed, in place of their marks, and some that never were."""
+        start = self.clock.now() - past_s * SECOND
+        asked = BackfillRequest(
+            start,
+            min(start + length_s * SECOND, self.clock.now()),
+            BackfillOrder.NEWEST if newest else BackfillOrder.OLDEST,
+            rate,
+            most,
+        )
+        job = self._stored(job_id)
+        preview = self._attempt(self.scheduler.backfills.preview(job, asked))
+        begun = self._attempt(self.scheduler.backfills.begin(job, asked))
+        if begun is None:  # another one is going on, or the job cannot have one
+            return
+        assert preview.instants == begun.instants
+        self.backfills_go_on()
+
+    @rule()
+    def backfills_go_on(self) -> None:
+        """One batch; what is left comes at its rate."""
+        self.do(self.scheduler.backfills.advance())
+        for known in self.known.values():
+            self._learn_backfilled(known)
+
+    def _learn_backfilled(self, known: Known) -> None:
+        database = apsw.Connection(str(self.data), flags=apsw.SQLITE_OPEN_READONLY)
+        rows = database.execute(
+            "select scheduled_at from runs where job_id = ? and trigger = 'backfill'", (known.job_id,)
+        )
+        for (instant,) in rows:
+            if instant <= known.since:  # never owed: before the job, or between two stretches
+                known.settled.add(instant)
+        database.close()
 
     # ------------------------------------------------------------ the machinery
 

@@ -18,6 +18,7 @@ from onbeat.store.sqlite.queries import load_queries
 NOUNS = (
     "access",
     "after_finish",
+    "backfills",
     "blackouts",
     "calendars",
     "fires",
@@ -44,6 +45,7 @@ SMALL = {
 READS_ALL = {
     "find_calendars",  # few
     "find_blackouts",
+    "drop_backfills_of_gone_jobs",  # few
     "calendar_to_replan",  # stops at the first row of an index that is usually empty
     "any_after_finish",  # stops at the first row of a table that is usually empty
     "any_waiting",  # stops at the first row of an index that is usually empty

@@ -16,6 +16,7 @@ from onbeat.domain.model import Definition, EverySchedule, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.services.almanac import Almanac
 from onbeat.services.assignment import Assignment
+from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
@@ -83,6 +84,14 @@ class Scheduler:
         )
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
+        self.backfills = Backfills(
+            store=store,
+            clock=clock,
+            almanac=self.almanac,
+            definitions=self.definitions,
+            handoff=self.handoff,
+            wake=Wake(),
+        )
         self.reap = Reap(
             store=store,
             clock=clock,
@@ -124,6 +133,13 @@ class Scheduler:
         status = 200 if kind is OutcomeKind.SUCCEEDED else None
         outcome = Outcome(kind, self.clock.now(), 1_000, status)
         await self.leasing.finish([Finish(held.key, held.token, outcome) for held in assignments])
+
+    async def backfill_until(self, job: StoredJob, number: int) -> None:
+        """Turn the clock from batch to batch until this backfill has ended."""
+        while (await self.backfills.get(job.job_id, number)).ended_at is None:
+            next_at = await self.backfills.advance()
+            if next_at is not None and next_at > self.clock.now():
+                self.clock.advance((next_at - self.clock.now()) / SECOND)
 
     async def settle(self) -> None:
         """Fire all that is due and let it succeed, until nothing is left to do now."""

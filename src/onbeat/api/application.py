@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 
 from onbeat.api import (
     admin,
+    backfills,
     batch,
     blackouts,
     bulk_jobs,
@@ -53,6 +54,7 @@ def build_api(context: ApiContext) -> FastAPI:
         bulk_runs.router,
         jobs.router,
         job_actions.router,
+        backfills.router,
         pauses.router,
         schedules.router,
         retries.router,

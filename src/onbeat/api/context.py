@@ -10,6 +10,7 @@ from fastapi import Request
 from onbeat.clock import Clock
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.idempotency import Idempotency
@@ -32,6 +33,7 @@ class ApiContext:
     almanac: Almanac
     runs: Runs
     pauses: Pauses
+    backfills: Backfills
     leasing_for: Callable[[str], Leasing]
     keys: ApiKeys | None  # None: `onbeat dev`, which binds loopback and needs no keys
     secrets: SigningSecrets

@@ -37,6 +37,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "run_not_found": (404, "There is no such run"),
     "key_not_found": (404, "There is no such key"),
     "calendar_not_found": (404, "There is no such calendar"),
+    "backfill_not_found": (404, "There is no such backfill"),
     "blackout_not_found": (404, "There is no such blackout"),
     "path_not_found": (404, "There is nothing at this path"),
     "method_not_allowed": (405, "This path does not take that method"),

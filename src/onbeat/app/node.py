@@ -24,7 +24,14 @@ from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
 from onbeat.loops.dispatcher import dispatcher_loop
 from onbeat.loops.loop import Loop
-from onbeat.loops.maintenance import heartbeat_loop, pauses_loop, reaper_loop, replanner_loop, retention_loop
+from onbeat.loops.maintenance import (
+    backfills_loop,
+    heartbeat_loop,
+    pauses_loop,
+    reaper_loop,
+    replanner_loop,
+    retention_loop,
+)
 from onbeat.loops.supervisor import StopSignal, Supervisor
 from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
@@ -141,6 +148,7 @@ class _Node:
             retention_loop(services.retain),
             replanner_loop(services.calendars, wake=services.replan_wake),
             pauses_loop(services.pauses, clock=services.clock, wake=services.pauses_wake),
+            backfills_loop(services.backfills, clock=services.clock, wake=services.backfills_wake),
             heartbeat_loop(services.store, clock=services.clock, name=self._name, kind="node", detail=detail.decode()),
         ]
 
@@ -153,6 +161,7 @@ class _Node:
             almanac=services.almanac,
             runs=services.runs,
             pauses=services.pauses,
+            backfills=services.backfills,
             leasing_for=services.leasing_for,
             keys=None if self._dev is not None else services.keys,
             secrets=services.secrets,

@@ -14,6 +14,7 @@ from onbeat.config import Settings
 from onbeat.domain.egress import EgressRules
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
+from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
 from onbeat.services.definitions import DefinitionCache
@@ -52,6 +53,8 @@ class Services:
     almanac: Almanac
     calendars: Calendars
     blackouts: Blackouts
+    backfills: Backfills
+    backfills_wake: Wake
     replan_wake: Wake
     jobs: Jobs
     runs: Runs
@@ -116,7 +119,7 @@ def _build_services(
 ) -> Services:
     box = SecretBox(_master_key(settings))
     handoff, definitions, running, dispatch_wake = Handoff(), DefinitionCache(), RunningHere(), Wake()
-    replan_wake = Wake()
+    replan_wake, backfills_wake = Wake(), Wake()
     endings = Endings()
     jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
     secrets = SigningSecrets(store=store, clock=clock, box=box)
@@ -156,6 +159,15 @@ def _build_services(
             store=store, clock=clock, almanac=almanac, replan_wake=replan_wake, dispatch_wake=dispatch_wake
         ),
         blackouts=Blackouts(store=store, clock=clock, almanac=almanac),
+        backfills=Backfills(
+            store=store,
+            clock=clock,
+            almanac=almanac,
+            definitions=definitions,
+            handoff=handoff,
+            wake=backfills_wake,
+        ),
+        backfills_wake=backfills_wake,
         replan_wake=replan_wake,
         jobs=jobs,
         runs=runs,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from onbeat.cli import bulk_jobs
+from onbeat.cli.backfills import backfill_job
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
 from onbeat.cli.job_views import print_job, print_jobs
 from onbeat.cli.moments import in_zone, zone_of
@@ -86,6 +87,9 @@ OverlapOption = Annotated[
 PriorityOption = Annotated[
     int | None, typer.Option("--priority", min=0, max=9, help="Of runs that are ready, higher ones start first.")
 ]
+
+
+app.command("backfill")(backfill_job)
 
 
 @app.command("list")

@@ -118,6 +118,14 @@ class Api:
         """One action on every job that a filter finds: up to `limit` of them, and `next_cursor`."""
         return self._call("POST", "/v1/jobs:bulk", body=body)
 
+    def backfill_job(self, job: str, body: Json) -> Json:
+        """The backfill that has begun; with `dry_run`, what it would do."""
+        return self._call("POST", f"{self._by_id(job)}/backfill", body=body)
+
+    def get_backfill(self, job: str, number: int) -> Json:
+        """How far it is."""
+        return self._call("GET", f"{self._by_id(job)}/backfills/{number}")
+
     def next_fires(self, job: str, *, count: int, explain: bool = False) -> Json:
         """Planned instants to come; with `explain`, what calendars removed or moved, too."""
         query = {"count": count, "explain": "true" if explain else None}

@@ -72,6 +72,12 @@ class CalendarInUse(OnbeatError):
     code = "calendar_in_use"
 
 
+class BackfillNotFound(OnbeatError):
+    """There is no such backfill."""
+
+    code = "backfill_not_found"
+
+
 class BlackoutNotFound(OnbeatError):
     """There is no such blackout."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onbeat.clock import Clock
 from onbeat.loops.loop import Loop
+from onbeat.services.backfills import Backfills
 from onbeat.services.calendars import Calendars
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import BATCH as REAP_BATCH
@@ -23,6 +24,11 @@ PRUNE_PAUSE_S = 0.2
 REPLAN_EVERY_S = 60.0
 """A change wakes the replanner. Looking by itself serves what a crash has left behind."""
 REPLAN_PAUSE_S = 0.05
+
+BACKFILLS_EVERY_S = 60.0
+"""A new backfill wakes the loop, and one that goes on says when."""
+BACKFILL_PAUSE_S = 0.05
+"""Between two batches at least, so that claims and fires come first."""
 
 PAUSES_EVERY_S = 1.0
 """A job goes on at most this long after its pause ended; what came due meanwhile is inside grace."""
@@ -55,6 +61,17 @@ def replanner_loop(calendars: Calendars, *, wake: Wake) -> Loop:
         return REPLAN_PAUSE_S if await calendars.replan() else REPLAN_EVERY_S
 
     return Loop("replanner", step, wake=wake)
+
+
+def backfills_loop(backfills: Backfills, *, clock: Clock, wake: Wake) -> Loop:
+    """Creates the runs of the past that people asked for, at the rate that each asked for."""
+
+    async def step() -> float:
+        next_at = await backfills.advance()
+        wait_s = BACKFILLS_EVERY_S if next_at is None else (next_at - clock.now()) / 1e6
+        return min(max(wait_s, BACKFILL_PAUSE_S), BACKFILLS_EVERY_S)
+
+    return Loop("backfills", step, wake=wake)
 
 
 def pauses_loop(pauses: Pauses, *, clock: Clock, wake: Wake) -> Loop:

@@ -20,7 +20,10 @@ from onbeat.domain.states import RunState
 from onbeat.store.values import (
     ApiKey,
     AttemptView,
+    BackfillAdvance,
+    BackfillStep,
     Counts,
+    DueBackfill,
     DueJob,
     Finish,
     Finished,
@@ -33,16 +36,19 @@ from onbeat.store.values import (
     LeasedRun,
     LeaseStatus,
     LiveRun,
+    NewBackfill,
     NewJob,
     NewRun,
     NodeInfo,
     Page,
     Pause,
+    Recorded,
     Replanned,
     RunFilter,
     RunView,
     SavedAnswer,
     SecretVersion,
+    StoredBackfill,
     StoredBlackout,
     StoredCalendar,
     StoredJob,
@@ -238,6 +244,45 @@ class Fires(Protocol):
         ...
 
 
+class Backfills(Protocol):
+    """Runs of the past that people asked for, batch after batch."""
+
+    async def begin(self, new: NewBackfill, *, now: int) -> StoredBackfill | None:
+        """Write it, with its first batch due now. None: another backfill of the job is going on."""
+        ...
+
+    async def get(self, job_id: int, number: int) -> StoredBackfill | None:
+        """None: there is none of that number."""
+        ...
+
+    async def find(self, job_id: int) -> list[StoredBackfill]:
+        """All of a job, newest first, at most 100."""
+        ...
+
+    async def cancel(self, job_id: int, number: int, *, now: int) -> StoredBackfill | None:
+        """It creates nothing from now on. One that has ended stays as it is. None: there is none of that number."""
+        ...
+
+    async def look_up(self, job_id: int, instants: Sequence[int]) -> list[Recorded | None]:
+        """What accounts for each of these instants, in order. None: nothing does."""
+        ...
+
+    async def advance(
+        self,
+        *,
+        now: int,
+        choose: Callable[[DueBackfill], tuple[int, ...]],
+        decide: Callable[[DueBackfill, Sequence[tuple[int, Recorded | None]]], BackfillStep],
+    ) -> BackfillAdvance:
+        """Take the backfill whose `next_at <= now` is the earliest: choose instants, look them up, decide, record.
+
+        The marks that lose instants, the runs and how far the backfill came are one transaction. Runs are inserted as
+        by `Fires.insert_run`; `created` grows by those whose key was free. If `choose` or `decide` raises, the
+        backfill is cancelled with the exception's text.
+        """
+        ...
+
+
 class Leases(Protocol):
     """Who may deliver what, until when."""
 
@@ -353,7 +398,8 @@ class Runs(Protocol):
     async def prune(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` ended runs (and their attempts) that finished before that. Answer: how many.
 
-        Definitions of former versions that no live run uses, and deleted jobs without runs, go with them.
+        Definitions of former versions that no live run uses, and deleted jobs without runs, go with them, and with
+        those jobs their backfills.
         """
         ...
 
@@ -436,6 +482,9 @@ class Store(Protocol):
 
     @property
     def fires(self) -> Fires: ...
+
+    @property
+    def backfills(self) -> Backfills: ...
 
     @property
     def leases(self) -> Leases: ...

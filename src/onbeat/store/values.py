@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.outcome import Outcome
@@ -241,6 +242,86 @@ class FiredBatch(msgspec.Struct, frozen=True, gc=False):
     cancelled: tuple[RunKey, ...]
     parked: tuple[tuple[int, str], ...]  # (job_id, reason) of jobs set to `error`
     next_due_at: int | None  # the earliest clock left, after this batch
+
+
+# ---------------------------------------------------------------- backfills
+
+
+class NewBackfill(msgspec.Struct, frozen=True, gc=False):
+    """A backfill to be begun: the planned instants of a job with `from_at <= t < to_at`."""
+
+    job_id: int
+    from_at: int
+    to_at: int
+    order: BackfillOrder
+    rate_per_s: int
+    most: int  # runs that it creates at most
+    instants: int  # in the range
+
+
+class StoredBackfill(msgspec.Struct, frozen=True, gc=False):
+    """A backfill as it stands. What it has still to look at lies in `left_from <= t < left_to`."""
+
+    job_id: int
+    number: int  # from 1, per job
+    from_at: int
+    to_at: int
+    order: BackfillOrder
+    rate_per_s: int
+    most: int
+    instants: int
+    looked_at: int  # of the instants
+    created: int  # of those, how many became runs
+    left_from: int
+    left_to: int
+    state: BackfillState
+    reason: str | None  # why it was cancelled, where no person did it
+    next_at: int
+    created_at: int
+    ended_at: int | None
+
+
+class DueBackfill(msgspec.Struct, frozen=True, gc=False):
+    """A backfill whose next batch is due, and its job with the lanes that are held; `due_at` is now."""
+
+    backfill: StoredBackfill
+    due: DueJob
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """The record that accounts for an instant: a run, or a mark with the definition that it was planned by."""
+
+    mark: Mark | None = None
+    job_version: int = 0
+    definition: str = ""
+
+
+class MarkCut(msgspec.Struct, frozen=True, gc=False):
+    """A mark loses instants that become runs. `rest` is what is left of it, oldest first."""
+
+    scheduled_at: int
+    rest: tuple[Mark, ...]
+
+
+class BackfillStep(msgspec.Struct, frozen=True, gc=False):
+    """What one batch comes to. Written in one transaction: cuts, runs, then how far the backfill is."""
+
+    left_from: int
+    left_to: int
+    next_at: int
+    looked_at: int = 0
+    runs: tuple[NewRun, ...] = ()
+    cuts: tuple[MarkCut, ...] = ()
+    state: BackfillState = BackfillState.RUNNING
+    reason: str | None = None
+
+
+class BackfillAdvance(msgspec.Struct, frozen=True, gc=False):
+    """What one call of `advance` did."""
+
+    backfill: StoredBackfill | None  # None: none was due
+    runs: tuple[NewRun, ...]
+    next_at: int | None  # when the next batch of any backfill is due
 
 
 # ---------------------------------------------------------------- leases

@@ -67,7 +67,7 @@ class SqliteFires:
             if row is None:
                 return None
             job = stored_job(row)
-            holds, waiting = _read_lanes(connection, job_id, slot=slot)
+            holds, waiting = read_lanes(connection, job_id, slot=slot)
             held = job.state in (JobState.PAUSED, JobState.DELETED)
             written = [
                 run
@@ -138,7 +138,7 @@ class SqliteFires:
         if row[6] != JobState.ACTIVE:
             connection.execute(_JOBS["drop_clock"], (slot, job_id))
             return None
-        holds, waiting = _read_lanes(connection, job_id, slot=slot) if is_busy else ((), None)
+        holds, waiting = read_lanes(connection, job_id, slot=slot) if is_busy else ((), None)
         try:
             due = DueJob(stored_job(row), due_at, holds, waiting)
             plan = decide(due)
@@ -194,7 +194,8 @@ def _read_due(connection: apsw.Connection, *, now: int, limit: int, latest: int)
     return rows + [row for row in earliest if row[15] not in taken]
 
 
-def _read_lanes(connection: apsw.Connection, job_id: int, *, slot: int) -> tuple[tuple[LaneHold, ...], int | None]:
+def read_lanes(connection: apsw.Connection, job_id: int, *, slot: int) -> tuple[tuple[LaneHold, ...], int | None]:
+    """The lanes of a job that are held, and the newest scheduled instant that waits for one."""
     holds = tuple(lane_hold(row) for row in connection.execute(_QUERIES["lane_holds"], (slot, job_id)))
     return holds, connection.execute(_QUERIES["newest_waiting"], (slot, job_id)).get
 

@@ -15,6 +15,7 @@ from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import AttemptView, Page, RunFilter, RunView
 
 _QUERIES = load_queries("runs")
+_BACKFILLS = load_queries("backfills")
 
 
 class SqliteRuns:
@@ -75,4 +76,5 @@ def _prune(connection: apsw.Connection, *, ended_before: int, limit: int) -> int
     connection.executemany(_QUERIES["prune_ended"], [row[:1] for row in oldest])
     connection.execute(_QUERIES["prune_versions"], (limit,))
     connection.execute(_QUERIES["prune_jobs"], (ended_before, limit))
+    connection.execute(_BACKFILLS["drop_backfills_of_gone_jobs"])
     return len(oldest)

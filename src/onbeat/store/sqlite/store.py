@@ -10,6 +10,7 @@ import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.sqlite.access import SqliteAccess
+from onbeat.store.sqlite.backfills import SqliteBackfills
 from onbeat.store.sqlite.blackouts import SqliteBlackouts
 from onbeat.store.sqlite.calendars import SqliteCalendars
 from onbeat.store.sqlite.connection import (
@@ -53,6 +54,7 @@ class SqliteStore:
         self._pauses = SqlitePauses(writer=writer, readers=readers)
         self._blackouts = SqliteBlackouts(writer=writer, readers=readers)
         self._fires = SqliteFires(writer=writer, readers=readers, slots=slots)
+        self._backfills = SqliteBackfills(writer=writer, readers=readers, slots=slots)
         self._leases = SqliteLeases(writer=writer, readers=readers, slots=slots)
         self._runs = SqliteRuns(writer=writer, readers=readers, slots=slots)
         self._nodes = SqliteNodes(writer=writer, readers=readers)
@@ -77,6 +79,10 @@ class SqliteStore:
     @property
     def fires(self) -> SqliteFires:
         return self._fires
+
+    @property
+    def backfills(self) -> SqliteBackfills:
+        return self._backfills
 
     @property
     def leases(self) -> SqliteLeases:
