@@ -95,6 +95,7 @@ READS = {
 } | {
     "jobs_held_by",
     "jobs_over",
+    "count_overdue",
 }
 JOB = {"key": "beat", "name": "beat", "schedules": [{"every": 1}]}
 

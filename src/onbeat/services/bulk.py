@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from onbeat.domain.errors import OnbeatError, StoreUnavailable
 from onbeat.store.values import Page
