@@ -8,6 +8,11 @@ import httpx
 import pytest
 from tests.api.bodies import created, refused, triggered, with_schedule
 
+LAST_FRIDAY = {
+    "rrule": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0;BYSECOND=0",
+    "dtstart": "2027-01-01T00:00:00",
+    "timezone": "Europe/Kyiv",
+}
 NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
 
 
@@ -28,6 +33,14 @@ NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
             {"every_after_finish": 300, "end_at": "2100-01-01T00:00:00Z"},
         ),
         ({"at": "2100-01-01T00:00:00Z", "end_at": "2100-01-01T00:00:00Z"}, None),
+        (LAST_FRIDAY, None),
+        ({**LAST_FRIDAY, "start_at": "2100-01-01T00:00:00Z", "max_fires": 3}, None),
+        ({**LAST_FRIDAY, "dtstart": "2027-01-01T06:30:00.5Z"}, {**LAST_FRIDAY, "dtstart": "2027-01-01T08:30:01"}),
+        ({**LAST_FRIDAY, "dtstart": "2027-07-01T08:30"}, {**LAST_FRIDAY, "dtstart": "2027-07-01T08:30:00"}),
+        (
+            {"rrule": "FREQ=DAILY", "dtstart": "2027-01-01 08:30"},
+            {"rrule": "FREQ=DAILY", "dtstart": "2027-01-01T08:30:00", "timezone": "UTC"},
+        ),
     ],
 )
 async def test_rules_read_back_and_put_of_what_was_read_changes_nothing(
@@ -58,6 +71,16 @@ async def test_rules_read_back_and_put_of_what_was_read_changes_nothing(
         ),
         ({"every": 60, "start_at": "2100-01-01T00:00:00"}, "field_invalid", "schedules[0].start_at"),
         ({"cron": "@daily", "timezone": "Mars/Base", "start_at": "2100-01-01T00:00"}, "timezone_unknown", None),
+        ({"rrule": "FREQ=DAILY"}, "schedule_invalid", "schedules[0].dtstart"),
+        ({"every": 60, "dtstart": "2100-01-01T00:00"}, "schedule_invalid", "schedules[0].dtstart"),
+        ({**LAST_FRIDAY, "dtstart": "soon"}, "field_invalid", "schedules[0].dtstart"),
+        ({**LAST_FRIDAY, "dtstart": "9999-12-31T23:59:59Z"}, "schedule_invalid", "schedules[0].dtstart"),
+        ({**LAST_FRIDAY, "timezone": "Mars/Base"}, "timezone_unknown", None),
+        ({**LAST_FRIDAY, "timezone": "Mars/Base", "dtstart": "2100-01-01T00:00:00Z"}, "timezone_unknown", None),
+        ({**LAST_FRIDAY, "rrule": "FREQ=HOURLY"}, "rrule_invalid", "schedules[0].rrule"),
+        ({**LAST_FRIDAY, "rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "never_fires", "schedules[0]"),
+        ({**LAST_FRIDAY, "dst_gap": "skip"}, "schedule_invalid", "schedules[0].dst_gap"),
+        ({**LAST_FRIDAY, "cron": "@daily"}, "schedule_invalid", "schedules[0]"),
     ],
 )
 async def test_rule_without_a_meaning_is_refused(
@@ -99,3 +122,18 @@ async def test_preview_tells_what_was_removed_and_moved(http: httpx.AsyncClient)
     assert shown["fires"] == ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"]
     removed = [(item["schedule"], item["at"], item["moved_to"]) for item in shown["removed"]]
     assert removed == [(0, None, None), (1, None, "2025-03-09T07:00:00Z"), (1, "2025-03-10T06:30:00Z", None)]
+
+
+async def test_preview_of_a_recurrence_tells_its_instants_and_what_calendars_do(
+    http: httpx.AsyncClient,
+) -> None:
+    body = {"schedules": [LAST_FRIDAY], "after": "2027-02-01T00:00:00Z", "count": 3}
+    shown = (await http.post("/v1/schedules:preview", json=body)).json()
+    # The clock goes forward on 28 March.
+    assert shown["fires"] == ["2027-02-26T07:00:00Z", "2027-03-26T07:00:00Z", "2027-04-30T06:00:00Z"]
+    assert shown["explain"][0]["text"].startswith("By the rule FREQ=MONTHLY;BYDAY=-1FR")
+    calendar = {"dates": ["2027-03-26"]}
+    assert (await http.put("/v1/calendars/closed", json=calendar)).status_code in (200, 201)
+    body["schedules"] = [{**LAST_FRIDAY, "exclude": ["closed"], "roll": "previous_business_day"}]
+    shown = (await http.post("/v1/schedules:preview", json=body)).json()
+    assert shown["fires"][1] == "2027-03-25T07:00:00Z"

@@ -31,6 +31,8 @@ def test_new_url_takes_the_queue_away_and_a_body_the_payload() -> None:
         ("--every", "5m", "--url", "https://example.com/", "--payload", "1", "--body", "x"),
         ("--every", "5m", "--url", "https://example.com/", "--header", "nothing"),
         ("--every", "5m", "--url", "https://example.com/", "--tz", "UTC"),
+        ("--rrule", "FREQ=DAILY", "--url", "https://example.com/"),
+        ("--every", "5m", "--dtstart", "2027-01-01T09:00", "--url", "https://example.com/"),
         ("--every", "5m", "--url", "https://example.com/", "--grace", "soon"),
     ],
 )
@@ -50,3 +52,13 @@ def test_file_of_jobs_is_read_whole_before_anything_is_sent(tmp_path: Path, text
     path.write_text(text)
     with pytest.raises(RequestError):
         read_jobs(path)
+
+
+def test_rules_of_recurrence_share_their_beginning() -> None:
+    rules = job_bodies.schedules(
+        cron=None, every=None, at=None, rrule=["FREQ=DAILY", "FREQ=WEEKLY"], dtstart="2027-01-01T09:00"
+    )
+    assert rules == [
+        {"rrule": "FREQ=DAILY", "dtstart": "2027-01-01T09:00"},
+        {"rrule": "FREQ=WEEKLY", "dtstart": "2027-01-01T09:00"},
+    ]

@@ -11,7 +11,7 @@ from onbeat.domain.errors import RequestError
 
 Json = dict[str, Any]
 
-_ZONED = frozenset({"cron", "at", "start_at", "end_at"})
+_ZONED = frozenset({"cron", "rrule", "at", "start_at", "end_at"})
 """Fields of a schedule that may be wall-clock times."""
 
 
@@ -21,14 +21,19 @@ def schedules(
     every: Sequence[str] | None,
     at: Sequence[str] | None,
     after_finish: str | None = None,
+    rrule: Sequence[str] | None = None,
+    dtstart: str | None = None,
     bounds: Json | None = None,
     calendars: Json | None = None,
     dst: Json | None = None,
 ) -> list[Json]:
     """The schedules of a job. `bounds` and `calendars` are for each of them, `dst` for those of cron."""
+    if (dtstart is None) != (not rrule):
+        raise RequestError("--rrule and --dtstart belong together", field="--dtstart", remedy="give both")
     shared, for_cron = _given({**(bounds or {}), **(calendars or {})}), _given(dst)
     written: list[Json] = [
         *({"cron": expression, **for_cron, **shared} for expression in cron or ()),
+        *({"rrule": rule, "dtstart": dtstart, **shared} for rule in rrule or ()),
         *({"every": length, **shared} for length in every or ()),
         *({"at": instant, **shared} for instant in at or ()),
         *([] if after_finish is None else [{"every_after_finish": after_finish, **shared}]),
@@ -37,7 +42,7 @@ def schedules(
     if option is not None and (not written or (for_cron and not cron)):
         option = next(iter(for_cron)) if for_cron and not cron else option
         shown = "--" + option.replace("_", "-")
-        needs = "--cron" if option in for_cron else "--cron, --every or --at"
+        needs = "--cron" if option in for_cron else "--cron, --rrule, --every or --at"
         raise RequestError(f"{shown} belongs to {needs}", field=shown, remedy="give the schedule too")
     return written
 
@@ -93,7 +98,9 @@ def job_body(
 ) -> Json:
     """The fields that were given."""
     if timezone is not None and not any(_ZONED & schedule.keys() for schedule in schedules):
-        raise RequestError("--tz belongs to --cron and --at", field="--tz", remedy="give the --cron expression too")
+        raise RequestError(
+            "--tz belongs to --cron, --rrule and --at", field="--tz", remedy="give the --cron expression too"
+        )
     fields: Json = {
         "name": name,
         "tags": list(tags) if tags else None,
@@ -128,7 +135,9 @@ def check_new_job(job: Json) -> None:
     """Refuse what cannot be a job before the server is asked."""
     if "schedules" not in job:
         raise RequestError(
-            "a job needs a schedule", field="schedules", remedy="give --cron, --every, --at or --every-after-finish"
+            "a job needs a schedule",
+            field="schedules",
+            remedy="give --cron, --rrule, --every, --at or --every-after-finish",
         )
     if not {"url", "queue"} & job.get("target", {}).keys():
         raise RequestError("a job needs a target", field="target", remedy="give --url or --queue")

@@ -54,6 +54,8 @@ def _schedules(job: Json) -> str:
 def _schedule(schedule: Json) -> str:
     if "cron" in schedule:
         return f"{schedule['cron']} {schedule.get('timezone') or ''}".strip()
+    if "rrule" in schedule:
+        return f"{schedule['rrule']} from {schedule['dtstart']} {schedule['timezone']}"
     if "every" in schedule:
         return f"every {format_duration(schedule['every'])}"
     if "every_after_finish" in schedule:

@@ -22,7 +22,8 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id (j
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call it.")]
 CronOption = Annotated[list[str] | None, typer.Option("--cron", metavar="EXPR", help="Cron schedule; may be repeated.")]
 ZoneOption = Annotated[
-    str | None, typer.Option("--tz", metavar="ZONE", help="Time zone of --cron and of a local --at. Default: UTC.")
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="Zone of --cron, --rrule and a local --at. Default: UTC."),
 ]
 EveryOption = Annotated[
     list[str] | None, typer.Option("--every", metavar="LENGTH", help="Interval, such as 5m or 1h30m; may be repeated.")
@@ -30,6 +31,13 @@ EveryOption = Annotated[
 AfterFinishOption = Annotated[
     str | None,
     typer.Option("--every-after-finish", metavar="LENGTH", help="So long after each run has ended; the only schedule."),
+]
+RruleOption = Annotated[
+    list[str] | None, typer.Option("--rrule", metavar="RULE", help="Recurrence rule of RFC 5545; may be repeated.")
+]
+DtstartOption = Annotated[
+    str | None,
+    typer.Option("--dtstart", metavar="MOMENT", help="Where --rrule begins: local time, or RFC 3339."),
 ]
 AtOption = Annotated[list[str] | None, typer.Option("--at", metavar="RFC3339", help="One instant; may be repeated.")]
 StartAtOption = Annotated[
@@ -127,6 +135,8 @@ def create_job(
     every: EveryOption = None,
     at: AtOption = None,
     every_after_finish: AfterFinishOption = None,
+    rrule: RruleOption = None,
+    dtstart: DtstartOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
     max_fires: MaxFiresOption = None,
@@ -169,6 +179,8 @@ def create_job(
             every=every,
             at=at,
             after_finish=every_after_finish,
+            rrule=rrule,
+            dtstart=dtstart,
             bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),
@@ -199,6 +211,8 @@ def update_job(
     every: EveryOption = None,
     at: AtOption = None,
     every_after_finish: AfterFinishOption = None,
+    rrule: RruleOption = None,
+    dtstart: DtstartOption = None,
     start_at: StartAtOption = None,
     end_at: EndAtOption = None,
     max_fires: MaxFiresOption = None,
@@ -235,6 +249,8 @@ def update_job(
             every=every,
             at=at,
             after_finish=every_after_finish,
+            rrule=rrule,
+            dtstart=dtstart,
             bounds={"start_at": start_at, "end_at": end_at, "max_fires": max_fires},
             dst={"dst_gap": dst_gap, "dst_overlap": dst_overlap},
             calendars=job_bodies.calendars(exclude=exclude, only=only, roll=roll),

@@ -25,8 +25,8 @@ def in_zone(instant: str | None, timezone: str) -> str:
 
 
 def zone_of(job: Mapping[str, Any]) -> str:
-    """The zone that a job's times are shown in: that of its first cron schedule, else UTC."""
+    """The zone that a job's times are shown in: that of its first cron or rrule schedule, else UTC."""
     for schedule in job.get("schedules") or ():
-        if "cron" in schedule:
+        if "cron" in schedule or "rrule" in schedule:
             return str(schedule.get("timezone") or "UTC")
     return "UTC"

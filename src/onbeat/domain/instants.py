@@ -78,14 +78,7 @@ def resolve_local(text: str, *, timezone: str, field: str) -> int:
     pass. That is the rule of fixed-time cron jobs too. Raises RequestError, or DefinitionError(`timezone_unknown`).
     """
     zone(timezone)
-    match = _LOCAL.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise _refusal(text, "is not a local date and time", field, "write it like 2026-05-01T09:00:00")
-    try:
-        wall = datetime(*(int(part or 0) for part in match.groups()), tzinfo=UTC)  # type: ignore[misc, arg-type]
-    except ValueError as error:
-        raise _refusal(text, f"is not a date and time: {error}", field, "check it against the calendar") from None
-    local = (wall - _EPOCH) // timedelta(seconds=1)
+    local = parse_local(text, field=field)
     for stretch in stretches_from(timezone, max(local - 2 * DAY_S, -2 * DAY_S)):
         if local < stretch.start + stretch.offset:
             found = stretch.start  # it fell into the gap that ends here
@@ -97,6 +90,23 @@ def resolve_local(text: str, *, timezone: str, field: str) -> int:
             return found * SECOND_US
         break
     raise _refusal(text, "is out of range", field, "use an instant from 1970 to 9999")
+
+
+def parse_local(text: str, *, field: str) -> int:
+    """Local seconds behind a wall-clock time without offset, whether or not a clock shows it. Raises RequestError."""
+    match = _LOCAL.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _refusal(text, "is not a local date and time", field, "write it like 2026-05-01T09:00:00")
+    try:
+        wall = datetime(*(int(part or 0) for part in match.groups()), tzinfo=UTC)  # type: ignore[misc, arg-type]
+    except ValueError as error:
+        raise _refusal(text, f"is not a date and time: {error}", field, "check it against the calendar") from None
+    return (wall - _EPOCH) // timedelta(seconds=1)
+
+
+def write_local(local: int) -> str:
+    """`2026-05-01T09:00:00`: what `parse_local` reads."""
+    return format_instant(local * SECOND_US).removesuffix("Z")
 
 
 def parse_moment(text: str, *, timezone: str | None, field: str) -> int:

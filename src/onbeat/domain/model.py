@@ -64,6 +64,14 @@ class CronSchedule(Bounds, frozen=True, tag="cron"):
     dst_overlap: DstOverlap | None = None
 
 
+class RruleSchedule(Bounds, frozen=True, tag="rrule"):
+    """Fires at the wall-clock times of an RFC 5545 rule in `timezone`, from `dtstart` on. See domain/rrule.py."""
+
+    rule: str
+    dtstart: str  # local: 2026-05-01T09:00:00
+    timezone: str = "UTC"
+
+
 class EverySchedule(Bounds, frozen=True, tag="every"):
     """Fires at `anchor_at + k * every_s`, elapsed time on the UTC grid: never drifts, knows no DST."""
 
@@ -83,7 +91,7 @@ class AfterFinishSchedule(Bounds, frozen=True, tag="after_finish"):
     every_s: int
 
 
-Schedule = CronSchedule | EverySchedule | AtSchedule | AfterFinishSchedule
+Schedule = CronSchedule | RruleSchedule | EverySchedule | AtSchedule | AfterFinishSchedule
 
 
 class WebhookTarget(msgspec.Struct, frozen=True, tag_field="kind", tag="webhook", forbid_unknown_fields=True):

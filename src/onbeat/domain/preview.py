@@ -13,7 +13,7 @@ from onbeat.domain.calendar import Calendar
 from onbeat.domain.duration import format_duration
 from onbeat.domain.instants import format_instant
 from onbeat.domain.kept_out import MOST_TOLD, KeptOut, kept_out
-from onbeat.domain.model import SECOND_US, CronSchedule, Schedule
+from onbeat.domain.model import SECOND_US, CronSchedule, RruleSchedule, Schedule
 from onbeat.domain.offsets import (
     Stretch,
     format_local,
@@ -24,7 +24,7 @@ from onbeat.domain.offsets import (
 )
 from onbeat.domain.removed import CHANGES_WITHIN_S, RemovedInstant, removed_instants
 from onbeat.domain.timetable import NO_CALENDARS, Timetable, after_finish_of, compile_timetable, walk_of
-from onbeat.domain.walk import CronWalk
+from onbeat.domain.walk import WallClockWalk
 from onbeat.domain.words import ScheduleWords, describe_schedule
 from onbeat.domain.zones import TZDATA_VERSION
 
@@ -42,7 +42,7 @@ class PreviewedInstant:
 class Preview:
     """What schedules will do."""
 
-    timezones: tuple[str, ...]  # of the cron schedules, in order; UTC where there are none
+    timezones: tuple[str, ...]  # of the schedules that have one, in order; UTC where there are none
     schedules: tuple[ScheduleWords, ...]
     instants: tuple[PreviewedInstant, ...]  # fewer than asked for: nothing is left after them
     removed: tuple[RemovedInstant, ...]  # what a rule took away or moved in the same time
@@ -98,8 +98,8 @@ def preview(
             dict.fromkeys(
                 note
                 for schedule, plan in zip(schedules, timetable.plans, strict=False)
-                if isinstance(schedule, CronSchedule) and (walk := walk_of(plan)) is not None
-                for note in _change_notes(walk, max(after // SECOND_US, 0), written=schedule.expression)
+                if isinstance(schedule, CronSchedule | RruleSchedule) and (walk := walk_of(plan)) is not None
+                for note in _change_notes(walk, max(after // SECOND_US, 0), written=_written(schedule))
             )
         ),
         kept_out=kept_out_of(
@@ -119,12 +119,16 @@ def _horizon(after: int, instants: list[PreviewedInstant]) -> int:
     return (instants[-1].at if instants else after) + CHANGES_WITHIN_S * SECOND_US
 
 
+def _written(schedule: CronSchedule | RruleSchedule) -> str:
+    return schedule.expression if isinstance(schedule, CronSchedule) else schedule.rule
+
+
 def _local_text(timezone: str, second: int) -> str:
     offset = offset_at(timezone, second)
     return format_local(second + offset, offset=offset)
 
 
-def _instant_notes(walk: CronWalk, plan: Plan, second: int) -> Iterator[str]:
+def _instant_notes(walk: WallClockWalk, plan: Plan, second: int) -> Iterator[str]:
     if plan.first_from(second) != second:
         return  # another schedule's instant
     stretch = stretch_at(walk.timezone, second)
@@ -138,7 +142,7 @@ def _instant_notes(walk: CronWalk, plan: Plan, second: int) -> Iterator[str]:
         yield f"this local time comes twice in {walk.timezone}; this is the {'first' if number == 1 else 'second'} time"
 
 
-def _change_notes(walk: CronWalk, after: int, *, written: str) -> Iterator[str]:
+def _change_notes(walk: WallClockWalk, after: int, *, written: str) -> Iterator[str]:
     """The next change of the clock; and the next one that touches the schedule, if that is a later one."""
     until = after + CHANGES_WITHIN_S
     change = next_change(walk.timezone, after, within_s=CHANGES_WITHIN_S)
@@ -165,7 +169,7 @@ def _describe(change: Stretch, timezone: str) -> str:
     )
 
 
-def _effect(walk: CronWalk, change: Stretch) -> str | None:
+def _effect(walk: WallClockWalk, change: Stretch) -> str | None:
     """What a change of the clock does to a schedule; None: nothing but to move it in UTC."""
     was, becomes = change.start + change.before, change.start + change.offset
     mark = walk.mark_between(min(was, becomes), max(was, becomes))
@@ -175,11 +179,11 @@ def _effect(walk: CronWalk, change: Stretch) -> str | None:
         if walk.gap == "shift":
             moved_to = format_local(becomes, offset=change.offset)
             return f"{format_local(mark)} does not exist; what falls into the gap fires once, at {moved_to}"
-        if walk.expression.is_fixed_time:
+        if walk.is_fixed_time:
             return f"{format_local(mark)} does not exist; what falls into the gap does not fire"
         return "it follows elapsed time, so nothing fires for the local times that are left out"
     if walk.overlap != "both":
         return f"{format_local(mark)} comes twice; it fires the {walk.overlap} time only"
-    if walk.expression.is_fixed_time:
+    if walk.is_fixed_time:
         return f"{format_local(mark)} comes twice; it fires both times"
     return "it follows elapsed time, so it fires in both passes of the local times that come twice"

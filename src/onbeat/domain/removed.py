@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from onbeat.domain.instants import format_instant
-from onbeat.domain.model import SECOND_US, AfterFinishSchedule, Bounds, CronSchedule, Schedule
+from onbeat.domain.model import SECOND_US, AfterFinishSchedule, Bounds, CronSchedule, RruleSchedule, Schedule
 from onbeat.domain.offsets import DAY_S, Stretch, format_local, next_change, offset_at
 from onbeat.domain.timetable import compile_timetable, walk_of
-from onbeat.domain.walk import CronWalk
+from onbeat.domain.walk import WallClockWalk
 
 REMOVED_SHOWN: Final = 100
 """At most so many in one preview: a rule can take away thousands."""
@@ -62,7 +62,7 @@ def _by_bounds(
     schedule: Schedule, index: int, *, job_id: int | None, after: int, until: int | None, wanted: int
 ) -> Iterator[RemovedInstant]:
     """Before `start_at`, after `end_at` or the last of `max_fires`."""
-    timezone = schedule.timezone if isinstance(schedule, CronSchedule) else "UTC"
+    timezone = schedule.timezone if isinstance(schedule, CronSchedule | RruleSchedule) else "UTC"
     free = compile_timetable(
         (msgspec.structs.replace(schedule, **dict.fromkeys(Bounds.__struct_fields__)),), job_id=job_id
     )
@@ -97,8 +97,9 @@ def _by_changes(
     # Without its calendars, which tell for themselves what they keep out.
     plan = compile_timetable((msgspec.structs.replace(schedule, calendars=None),), job_id=job_id).plans[0]
     walk = walk_of(plan)
-    if walk is None or not isinstance(schedule, CronSchedule):
+    if walk is None:
         return
+    is_asked_for = isinstance(schedule, CronSchedule) and schedule.dst_gap is not None
     after_s = max(after // SECOND_US, 0)
     last = after_s + CHANGES_WITHIN_S if until is None else until // SECOND_US
     if schedule.start_at is not None:
@@ -111,14 +112,14 @@ def _by_changes(
     change = next_change(walk.timezone, looks_from, within_s=looks_until - looks_from)
     while change is not None:
         if after_s < change.start <= last:
-            yield from _in_gap(walk, change, index, is_asked_for=schedule.dst_gap is not None)
+            yield from _in_gap(walk, change, index, is_asked_for=is_asked_for)
         yield from _in_overlap(walk, change, index, after=after_s, last=last)
         change = next_change(walk.timezone, change.start, within_s=looks_until - change.start)
 
 
-def _in_gap(walk: CronWalk, change: Stretch, index: int, *, is_asked_for: bool) -> Iterator[RemovedInstant]:
+def _in_gap(walk: WallClockWalk, change: Stretch, index: int, *, is_asked_for: bool) -> Iterator[RemovedInstant]:
     is_shifted = walk.gap == "shift"
-    if not (is_shifted or is_asked_for or walk.expression.is_fixed_time):
+    if not (is_shifted or is_asked_for or walk.is_fixed_time):
         return  # it follows elapsed time, in which nothing is missing
     moved_to = change.start * SECOND_US if is_shifted else None
     outcome = "it fires at the first moment after the gap" if is_shifted else "dst_gap is skip, so it does not fire"
@@ -127,7 +128,7 @@ def _in_gap(walk: CronWalk, change: Stretch, index: int, *, is_asked_for: bool) 
         yield RemovedInstant(change.start, index, None, format_local(mark), moved_to, note)
 
 
-def _in_overlap(walk: CronWalk, change: Stretch, index: int, *, after: int, last: int) -> Iterator[RemovedInstant]:
+def _in_overlap(walk: WallClockWalk, change: Stretch, index: int, *, after: int, last: int) -> Iterator[RemovedInstant]:
     if walk.overlap == "both":
         return
     offset = change.offset if walk.overlap == "first" else change.before
@@ -138,7 +139,7 @@ def _in_overlap(walk: CronWalk, change: Stretch, index: int, *, after: int, last
             yield RemovedInstant(second, index, second * SECOND_US, format_local(mark, offset=offset), None, note)
 
 
-def _marks(walk: CronWalk, low: int, high: int) -> Iterator[int]:
+def _marks(walk: WallClockWalk, low: int, high: int) -> Iterator[int]:
     mark = walk.mark_between(low, high)
     while mark is not None:
         yield mark

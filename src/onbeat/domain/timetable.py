@@ -16,9 +16,9 @@ from onbeat.domain.bounds import BoundedPlan, Plan, cut
 from onbeat.domain.calendar import Calendar
 from onbeat.domain.calendar_plan import FilteredPlan, Gate, RolledPlan, ZonedCalendar
 from onbeat.domain.cron import depends_on_job, parse_cron
-from onbeat.domain.errors import DefinitionError
+from onbeat.domain.errors import DefinitionError, RequestError
 from onbeat.domain.grid import IntervalGrid, OneShot
-from onbeat.domain.instants import next_whole_second
+from onbeat.domain.instants import next_whole_second, parse_local
 from onbeat.domain.model import (
     MAX_SCHEDULES,
     SECOND_US,
@@ -27,10 +27,14 @@ from onbeat.domain.model import (
     CalendarUse,
     CronSchedule,
     EverySchedule,
+    RruleSchedule,
     Schedule,
 )
 from onbeat.domain.offsets import DAY_S, LAST_SECOND
-from onbeat.domain.walk import CronWalk
+from onbeat.domain.recurrence import SEARCHED_YEARS
+from onbeat.domain.rrule import parse_rrule
+from onbeat.domain.rrule_walk import RruleWalk
+from onbeat.domain.walk import CronWalk, WallClockWalk
 from onbeat.domain.zones import zone
 
 MIN_EVERY_S: Final = 1
@@ -207,11 +211,11 @@ def calendar_names(schedules: Sequence[Schedule]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([name for use in uses for name in (*use.exclude, *use.only)])) if uses else ()
 
 
-def walk_of(plan: Plan) -> CronWalk | None:
-    """The walk behind the plan of a cron schedule, whatever bounds it has. None: another kind."""
+def walk_of(plan: Plan) -> WallClockWalk | None:
+    """The walk behind the plan of a cron or rrule schedule, whatever bounds it has. None: another kind."""
     while isinstance(plan, BoundedPlan | FilteredPlan | RolledPlan):
         plan = plan.plan
-    return plan if isinstance(plan, CronWalk) else None
+    return plan if isinstance(plan, WallClockWalk) else None
 
 
 def check_schedules(
@@ -224,9 +228,9 @@ def check_schedules(
 ) -> None:
     """Refuse schedules that cannot be honoured. Raises DefinitionError naming the field.
 
-    Codes: `cron_invalid`, `timezone_unknown`, `interval_invalid`, `schedule_invalid` (their number, a duplicate, a
-    moment out of range), `calendar_unknown` and `never_fires`. Whether an `at` in the past is welcome is the caller's
-    to decide. One of `former`, the schedules that stood there before, may have come to its end.
+    Codes: `cron_invalid`, `rrule_invalid`, `timezone_unknown`, `interval_invalid`, `schedule_invalid` (their number, a
+    duplicate, a moment out of range), `calendar_unknown` and `never_fires`. Whether an `at` in the past is welcome is
+    the caller's to decide. One of `former`, the schedules that stood there before, may have come to its end.
     """
     timetable = compile_timetable(schedules, job_id=job_id, calendars=calendars)
     for index, schedule in enumerate(schedules):
@@ -253,6 +257,9 @@ def _never_fires(schedule: Schedule, *, field: str) -> DefinitionError:
         detail, remedy = "all of the schedule's max_fires instants are past", "give a larger max_fires, or a start_at"
     elif schedule.calendars is not None:
         detail, remedy = "its calendars and bounds leave no instant of the schedule", "give it other days"
+    elif isinstance(schedule, RruleSchedule) and schedule.start_at is None and schedule.end_at is None:
+        detail = f"the rule names no instant that lies ahead, or none within {SEARCHED_YEARS} years"
+        remedy = "compare its BY… parts with dtstart and INTERVAL; give a later UNTIL or a larger COUNT"
     elif schedule.start_at is None and schedule.end_at is None:
         detail, remedy = "the schedule has no instant left before the end of year 9999", "give an earlier anchor"
     else:
@@ -317,7 +324,7 @@ def _after_finish(schedules: tuple[Schedule, ...], schedule: AfterFinishSchedule
         ) from None
 
 
-def _rule(schedule: CronSchedule | EverySchedule | AtSchedule, *, job_id: int | None) -> Plan:
+def _rule(schedule: CronSchedule | RruleSchedule | EverySchedule | AtSchedule, *, job_id: int | None) -> Plan:
     match schedule:
         case CronSchedule():
             zone(schedule.timezone)
@@ -327,14 +334,26 @@ def _rule(schedule: CronSchedule | EverySchedule | AtSchedule, *, job_id: int | 
                 gap=schedule.dst_gap,
                 overlap=schedule.dst_overlap,
             )
+        case RruleSchedule():
+            zone(schedule.timezone)
+            dtstart = _local_start(schedule)
+            return RruleWalk(parse_rrule(schedule.rule, dtstart=dtstart), dtstart=dtstart, timezone=schedule.timezone)
         case EverySchedule():
             return _interval(schedule)
         case AtSchedule():
             return OneShot(at=_planned_second(schedule.at, field="at"))
 
 
+def _local_start(schedule: RruleSchedule) -> int:
+    try:
+        local = parse_local(schedule.dtstart, field="dtstart")
+    except RequestError as error:
+        raise DefinitionError("schedule_invalid", error.detail, field=error.field, remedy=error.remedy) from None
+    return _planned_second(local * SECOND_US, field="dtstart")
+
+
 def _behind_calendars(plan: Plan, schedule: Schedule, use: CalendarUse, calendars: Mapping[str, Calendar]) -> Plan:
-    timezone = schedule.timezone if isinstance(schedule, CronSchedule) else "UTC"
+    timezone = schedule.timezone if isinstance(schedule, CronSchedule | RruleSchedule) else "UTC"
 
     def zoned(field: str, names: tuple[str, ...]) -> list[ZonedCalendar]:
         for name in names:

@@ -1,10 +1,11 @@
-"""The walk: which instants a cron expression means in a zone, across changes of the clock.
+"""The walk: which instants wall-clock times mean in a zone, across changes of the clock.
 
 The rule (Debian's and Vixie's; why, and the evidence that we walk ourselves, stand in `docs/time.md`):
 - A *wildcard* expression (minute or hour starts with `*`, or six fields) follows elapsed time: it fires at every
   instant whose local time matches. In both passes of an overlap, never for a time that a gap leaves out.
 - A *fixed-time* expression means times of the day: in an overlap it fires in the first pass only, and all its marks
   inside a gap fire once, together, at the first instant after the gap. Those marks keep the date they have in the gap.
+- A *recurrence rule* means times of the day too: rrule_walk.py.
 - A schedule that names its own `gap` or `overlap` has that, whichever kind its expression is.
 
 All arithmetic is on whole seconds: UTC, or local (UTC plus the offset of a stretch, see offsets.py).
@@ -12,6 +13,7 @@ All arithmetic is on whole seconds: UTC, or local (UTC plus the offset of a stre
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
@@ -37,31 +39,18 @@ WHOLE_DAY: Final = (1 << DAY_S) - 1
 _JUMP_SHORT_S = 2 * DAY_S
 
 
-class CronWalk:
-    """One cron expression in one zone."""
+class WallClockWalk(ABC):
+    """Local times in one zone: a kind of schedule says which *marks* there are, this what becomes of them."""
 
     repeats_daily: Final = True
 
-    __slots__ = ("_days", "_first_of_day", "_hours", "_minutes", "_seconds", "expression", "gap", "overlap", "timezone")
+    __slots__ = ("gap", "is_fixed_time", "overlap", "timezone")
 
-    def __init__(
-        self,
-        expression: CronExpression,
-        *,
-        timezone: str,
-        gap: DstGap | None = None,
-        overlap: DstOverlap | None = None,
-    ) -> None:
-        self.expression = expression
+    def __init__(self, *, timezone: str, is_fixed_time: bool, gap: DstGap | None, overlap: DstOverlap | None) -> None:
         self.timezone = timezone
-        is_fixed = expression.is_fixed_time
-        self.gap: DstGap = gap or ("shift" if is_fixed else "skip")
-        self.overlap: DstOverlap = overlap or ("first" if is_fixed else "both")
-        self._days = expression.days
-        self._hours = expression.hour.values
-        self._minutes = expression.minute.values
-        self._seconds = expression.second.values
-        self._first_of_day = self._hours[0] * 3600 + self._minutes[0] * 60 + self._seconds[0]
+        self.is_fixed_time = is_fixed_time
+        self.gap: DstGap = gap or ("shift" if is_fixed_time else "skip")
+        self.overlap: DstOverlap = overlap or ("first" if is_fixed_time else "both")
 
     def first_from(self, second: int) -> int | None:
         """The first instant `>= second`. None: there is none up to the end of year 9999."""
@@ -109,8 +98,8 @@ class CronWalk:
         if begins_with_change or stretch.start + second_pass_s > start or self._end_of(stretch) < start + DAY_S:
             return day  # the clock changes in this day, or it begins in a second pass: like no other
         local_day, from_second = divmod(start + stretch.offset, DAY_S)
-        today = self._days.matches(local_day)
-        tomorrow = from_second > 0 and self._days.matches(local_day + 1)
+        today = self._local_key(local_day)
+        tomorrow = from_second > 0 and self._local_key(local_day + 1)
         return (from_second, today, tomorrow) if today or tomorrow else None
 
     def day_bits(self, day: int) -> int:
@@ -137,8 +126,44 @@ class CronWalk:
         """Where a stretch ends for this job: before its local times that come again, if the second pass is to fire."""
         return repeats_from(self.timezone, stretch) if self.overlap == "second" else stretch.end
 
+    @abstractmethod
+    def _mark_from(self, local: int) -> int | None:
+        """The first matching local second `>= local`, as if the clock never changed."""
+
+    @abstractmethod
     def _local_bits(self, low: int, high: int) -> int:
         """Bit k says that local second `low + k` matches. `low <= local < high`, at most a day apart."""
+
+    @abstractmethod
+    def _local_key(self, day: int) -> Hashable:
+        """Local days with equal keys have equal marks. False in a condition: the day has none."""
+
+
+class CronWalk(WallClockWalk):
+    """One cron expression in one zone."""
+
+    __slots__ = ("_days", "_first_of_day", "_hours", "_minutes", "_seconds", "expression")
+
+    def __init__(
+        self,
+        expression: CronExpression,
+        *,
+        timezone: str,
+        gap: DstGap | None = None,
+        overlap: DstOverlap | None = None,
+    ) -> None:
+        super().__init__(timezone=timezone, is_fixed_time=expression.is_fixed_time, gap=gap, overlap=overlap)
+        self.expression = expression
+        self._days = expression.days
+        self._hours = expression.hour.values
+        self._minutes = expression.minute.values
+        self._seconds = expression.second.values
+        self._first_of_day = self._hours[0] * 3600 + self._minutes[0] * 60 + self._seconds[0]
+
+    def _local_key(self, day: int) -> bool:
+        return self._days.matches(day)
+
+    def _local_bits(self, low: int, high: int) -> int:
         day, from_second = divmod(low, DAY_S)
         times = _time_of_day_bits(self._seconds, self._minutes, self._hours)
         bits = times >> from_second if self._days.matches(day) else 0
@@ -147,7 +172,6 @@ class CronWalk:
         return bits & (1 << high - low) - 1
 
     def _mark_from(self, local: int) -> int | None:
-        """The first matching local second `>= local`, as if the clock never changed."""
         day, second_of_day = divmod(local, DAY_S)
         if self._days.matches(day):
             found = self._time_from(second_of_day)

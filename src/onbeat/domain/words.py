@@ -11,7 +11,14 @@ from onbeat.domain.cron import CronExpression, depends_on_job, parse_cron
 from onbeat.domain.cron_fields import CronField
 from onbeat.domain.duration import format_duration
 from onbeat.domain.instants import format_instant
-from onbeat.domain.model import AfterFinishSchedule, AtSchedule, CronSchedule, EverySchedule, Schedule
+from onbeat.domain.model import (
+    AfterFinishSchedule,
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    RruleSchedule,
+    Schedule,
+)
 
 _ORDINAL = re.compile(r"\b([2-9]?)([123])th\b")
 _ORDINAL_ENDS = {"1": "st", "2": "nd", "3": "rd"}
@@ -41,6 +48,10 @@ def describe_schedule(schedule: Schedule, *, job_id: int | None) -> ScheduleWord
                     *_bound_notes(schedule),
                 ),
             )
+        case RruleSchedule():
+            text = f"By the rule {schedule.rule.strip()}, from {schedule.dtstart.replace('T', ' ')} local time on"
+            note = "dtstart begins the rule and is an instant of it only where the rule names it too."
+            return ScheduleWords(text=text, timezone=schedule.timezone, notes=(note, *_bound_notes(schedule)))
         case EverySchedule():
             text = f"Every {format_duration(schedule.every_s)}, counted from {format_instant(schedule.anchor_at)}"
             note = "An interval is elapsed time: changes of the clock do not move it. For a time of the day, use cron."

@@ -23,6 +23,7 @@ from onbeat.domain.model import (
     CronSchedule,
     Definition,
     EverySchedule,
+    RruleSchedule,
     Schedule,
     WebhookTarget,
 )
@@ -42,7 +43,7 @@ class EveryDraft:
     max_fires: int | None = None
 
 
-DraftSchedule = CronSchedule | EveryDraft | AtSchedule | AfterFinishSchedule
+DraftSchedule = CronSchedule | RruleSchedule | EveryDraft | AtSchedule | AfterFinishSchedule
 
 
 @dataclass(frozen=True, slots=True)

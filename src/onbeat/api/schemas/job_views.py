@@ -19,6 +19,7 @@ from onbeat.domain.model import (
     CronSchedule,
     Definition,
     QueueTarget,
+    RruleSchedule,
     Schedule,
     WebhookTarget,
     decode_definition,
@@ -30,6 +31,8 @@ class ScheduleView(View):
     """A rule as it is stored."""
 
     cron: str | None = None
+    rrule: str | None = None
+    dtstart: str | None = Field(None, description="Local time in `timezone`")
     every: int | None = Field(None, description="Seconds")
     at: str | None = None
     every_after_finish: int | None = Field(None, description="Seconds")
@@ -205,6 +208,8 @@ def _view_schedule(schedule: Schedule) -> dict[str, Any]:
     match schedule:
         case CronSchedule(expression, timezone, dst_gap, dst_overlap):
             shown = {"cron": expression, "timezone": timezone, "dst_gap": dst_gap, "dst_overlap": dst_overlap}
+        case RruleSchedule(rule, dtstart, timezone):
+            shown = {"rrule": rule, "dtstart": dtstart, "timezone": timezone}
         case AfterFinishSchedule(every_s):
             shown = {"every_after_finish": every_s}
         case AtSchedule(at):

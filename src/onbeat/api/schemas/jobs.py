@@ -14,13 +14,21 @@ from onbeat.api.schemas.retries import RetryBody, read_retry
 from onbeat.domain import zones
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.instants import parse_instant, parse_moment, resolve_local
+from onbeat.domain.instants import (
+    next_whole_second,
+    parse_instant,
+    parse_local,
+    parse_moment,
+    resolve_local,
+    write_local,
+)
 from onbeat.domain.last_fire import MOST_FIRES
 from onbeat.domain.model import (
     DEFAULT_PRIORITY,
     MAX_PRIORITY,
     MAX_RUNNING,
     MAX_SCHEDULES,
+    SECOND_US,
     AfterFinishSchedule,
     AtSchedule,
     CalendarUse,
@@ -28,8 +36,11 @@ from onbeat.domain.model import (
     Definition,
     MisfirePolicy,
     QueueTarget,
+    RruleSchedule,
     WebhookTarget,
 )
+from onbeat.domain.offsets import LAST_SECOND, offset_at
+from onbeat.domain.rrule import LONGEST_RULE
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.signing_secrets import DEFAULT_SECRET
 
@@ -45,16 +56,29 @@ EXAMPLE_JOB: JsonDict = {
 }
 
 
-KINDS = ("cron", "every", "at", "every_after_finish")
+KINDS = ("cron", "rrule", "every", "at", "every_after_finish")
 
 
 class ScheduleBody(Body):
-    """One rule: exactly one of `cron`, `every`, `at` and `every_after_finish`."""
+    """One rule: exactly one of `cron`, `rrule`, `every`, `at` and `every_after_finish`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in KINDS]})
 
     cron: str | None = Field(
         None, max_length=LONGEST_EXPRESSION, examples=["0 3 * * *"], description="5 fields, or 6 with leading seconds"
+    )
+    rrule: str | None = Field(
+        None,
+        max_length=LONGEST_RULE,
+        examples=["FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9"],
+        description="An RFC 5545 rule of one line, daily or rarer; begins at `dtstart`",
+    )
+    dtstart: str | None = Field(
+        None,
+        max_length=64,
+        examples=["2027-01-01T09:00:00"],
+        description="`rrule`: where its periods begin, and what it takes from there if it does not name it. "
+        "Local time in `timezone`, or an instant",
     )
     every: int | str | None = Field(
         None, examples=["5m", 300], description='Seconds, or a length like "90s", "2h", "PT2H"'
@@ -71,7 +95,7 @@ class ScheduleBody(Body):
         description="The next fire comes this long after the run ended, however it ended. The only schedule of its job",
     )
     timezone: str | None = Field(
-        None, max_length=64, examples=["Europe/Kyiv"], description="IANA zone of `cron` or of a local `at`"
+        None, max_length=64, examples=["Europe/Kyiv"], description="IANA zone of `cron` and `rrule`, or of a local `at`"
     )
     anchor: str | None = Field(
         None,
@@ -232,6 +256,13 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
         )
     if body.anchor is not None and body.every is None:
         raise DefinitionError("schedule_invalid", "only `every` has an anchor", field=f"{field}.anchor")
+    if (body.rrule is None) != (body.dtstart is None):
+        raise DefinitionError(
+            "schedule_invalid",
+            "an rrule needs a dtstart" if body.dtstart is None else "only `rrule` has a dtstart",
+            field=f"{field}.dtstart",
+            remedy="give local time, such as 2027-01-01T09:00:00" if body.dtstart is None else "use start_at",
+        )
     if body.cron is None:
         _refuse_dst(body, field)
     calendars = _read_calendars(body, field)
@@ -244,6 +275,16 @@ def _read_schedule(body: ScheduleBody, field: str, timezone: str | None) -> Draf
             timezone="UTC" if zone is None else zone,
             dst_gap=body.dst_gap,
             dst_overlap=body.dst_overlap,
+            start_at=start_at,
+            end_at=end_at,
+            calendars=calendars,
+            max_fires=body.max_fires,
+        )
+    if body.rrule is not None:
+        return RruleSchedule(
+            rule=body.rrule,
+            dtstart=_read_dtstart(body, field, "UTC" if zone is None else zone),
+            timezone="UTC" if zone is None else zone,
             start_at=start_at,
             end_at=end_at,
             calendars=calendars,
@@ -290,6 +331,17 @@ def _read_at(body: ScheduleBody, field: str, zone: str | None) -> int:
     return _in_zone_of(field, lambda: resolve_local(str(body.at), timezone=named, field=f"{field}.at"))
 
 
+def _read_dtstart(body: ScheduleBody, field: str, zone: str) -> str:
+    """Local time, which the rule goes by; that of an instant, in the zone."""
+    text, named = str(body.dtstart), f"{field}.dtstart"
+    if text[-1:] not in ("Z", "z") and "+" not in text[10:] and "-" not in text[10:]:
+        return write_local(parse_local(text, field=named))
+    second = next_whole_second(parse_instant(text, field=named)) // SECOND_US
+    if second > LAST_SECOND - DAY_S:
+        raise DefinitionError("schedule_invalid", "dtstart is out of range", field=named, remedy="give an earlier one")
+    return write_local(second + _in_zone_of(field, lambda: offset_at(zone, second)))
+
+
 def _read_bound(text: str | None, field: str, zone: str | None) -> int | None:
     if text is None:
         return None
@@ -308,9 +360,10 @@ def _refuse_dst(body: ScheduleBody, field: str) -> None:
         if getattr(body, name) is not None:
             raise DefinitionError(
                 "schedule_invalid",
-                f"{name} is a rule for wall-clock times, which only `cron` has",
+                f"{name} is a rule of its own for wall-clock times, which only `cron` can have",
                 field=f"{field}.{name}",
-                remedy="leave it out: an interval is elapsed time, and an instant is resolved when it is saved",
+                remedy="leave it out: an rrule has the default, an interval is elapsed time, an instant is resolved "
+                "when it is saved",
             )
 
 
