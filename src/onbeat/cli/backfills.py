@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from onbeat.cli.connection import DEFAULT_SERVER, JsonOption, ServerOption, connect
 from onbeat.cli.terminal import print_fields, print_json
-from onbeat.client.api import Api, ServerUnreachable
+
+if TYPE_CHECKING:
+    from onbeat.client.api import Api
 
 LOOK_EVERY_S = 0.5
 
@@ -46,6 +48,8 @@ def backfill_job(
 
 def _follow(api: Api, job: str, backfill: Mapping[str, Any]) -> dict[str, Any]:
     """As it is once it has ended. A server that restarts is waited for."""
+    from onbeat.client.api import ServerUnreachable
+
     found = dict(backfill)
     while found["state"] == "running":
         time.sleep(LOOK_EVERY_S)
