@@ -54,5 +54,6 @@ async def test_three_runs_of_a_dead_process_are_delivered_again_though_the_sweep
             lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "3.log", port=port
         ) as third:
             assert await third.wait_ready()
-            await receiver.wait_for(lambda calls: {call.run_id for call in calls if call.attempt == 2} == lost)
+            # The second process may have taken a run back, and died before its attempt was on the wire.
+            await receiver.wait_for(lambda calls: {call.run_id for call in calls if call.attempt > 1} == lost)
             assert await third.stop() == 0
