@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import resource
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import apsw
 
+from bench.machine import describe_machine
 from onbeat.app.process import spare_the_collector
 from onbeat.domain.model import Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -205,8 +205,7 @@ def main() -> None:
     finally:
         shutil.rmtree(directory)
     facts = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",
-        "versions": f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()} (apsw)",
+        "machine": describe_machine(),
         "setting": f"{options.jobs:,} jobs, {options.fires:,} fires in batches of {options.batch}, synchronous=FULL",
         "peak RSS": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB",
     }

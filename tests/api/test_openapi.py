@@ -56,12 +56,15 @@ def test_every_code_is_in_the_table_of_the_page() -> None:
             assert str(status) in PAGE
 
 
+CODE_OF_A_DEFINITION = r'(?:(?:DefinitionError|_refusal)\(\s*|read_stored\([^)]*?code=)"([a-z_]+)"'
+
+
 def test_every_code_of_a_definition_is_in_the_table_of_the_page() -> None:
     codes = {
         code
         for layer in DECIDING
         for module in (ROOT / "src" / "onbeat" / layer).rglob("*.py")
-        for code in re.findall(r'(?:DefinitionError|_refusal)\(\s*"([a-z_]+)"', module.read_text())
+        for code in re.findall(CODE_OF_A_DEFINITION, module.read_text())
     }
     assert len(codes) > 20
     assert {code for code in codes if f"`{code}`" not in PAGE} == set()

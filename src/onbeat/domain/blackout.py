@@ -20,6 +20,7 @@ from onbeat.domain.misfire import InstantRange, Instants, MisfirePlan, plan_misf
 from onbeat.domain.model import SECOND_US, MisfirePolicy
 from onbeat.domain.moved_start import MovedStart
 from onbeat.domain.offsets import DAY_S
+from onbeat.domain.stored import read_stored
 from onbeat.domain.walk import CronWalk
 from onbeat.domain.zones import zone
 
@@ -273,15 +274,13 @@ def encode_blackout(rules: BlackoutRules) -> str:
 
 def decode_blackout(text: str | bytes) -> BlackoutRules:
     """The rules behind stored JSON. Raises DefinitionError(`blackout_unreadable`) on anything else."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise DefinitionError(
-            "blackout_unreadable",
-            f"the stored blackout cannot be read: {error}",
-            field="blackout",
-            remedy="save it again with PUT /v1/blackouts/{name}",
-        ) from None
+    return read_stored(
+        _DECODER.decode,
+        text,
+        code="blackout_unreadable",
+        noun="blackout",
+        remedy="save it again with PUT /v1/blackouts/{name}",
+    )
 
 
 def _refusal(detail: str, field: str | None, remedy: str) -> DefinitionError:

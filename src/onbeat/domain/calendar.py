@@ -20,6 +20,7 @@ from onbeat.domain.cron_fields import WEEKDAY
 from onbeat.domain.days import LAST_DAY, DayRule
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.public_holidays import check_country, public_holidays
+from onbeat.domain.stored import read_stored
 from onbeat.domain.zones import zone
 
 CALENDAR_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
@@ -194,15 +195,13 @@ def encode_rules(rules: CalendarRules) -> str:
 
 def decode_rules(text: str | bytes) -> CalendarRules:
     """The rules behind stored JSON. Raises DefinitionError(`calendar_unreadable`) on anything else."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise DefinitionError(
-            "calendar_unreadable",
-            f"the stored calendar cannot be read: {error}",
-            field="calendar",
-            remedy="save it again with PUT /v1/calendars/{name}",
-        ) from None
+    return read_stored(
+        _DECODER.decode,
+        text,
+        code="calendar_unreadable",
+        noun="calendar",
+        remedy="save it again with PUT /v1/calendars/{name}",
+    )
 
 
 def _refusal(detail: str, field: str | None, remedy: str) -> DefinitionError:

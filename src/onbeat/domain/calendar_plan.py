@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from onbeat.domain.bounds import Plan
 from onbeat.domain.calendar import Calendar
 from onbeat.domain.offsets import DAY_S, LAST_SECOND, Stretch, stretch_at, stretches_from
 from onbeat.domain.walk import WHOLE_DAY
-
-Roll = Literal["skip", "next_business_day", "previous_business_day"]
 
 LONGEST_ROLL_DAYS: Final = 31
 """An instant that finds no open day within this many days falls away."""

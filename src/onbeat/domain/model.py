@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from onbeat.domain.errors import DefinitionError
+from onbeat.domain.stored import read_stored
 
 SECOND_US: Final = 1_000_000
 MAX_SCHEDULES: Final = 16
@@ -171,12 +171,10 @@ def encode_definition(definition: Definition) -> str:
 
 def decode_definition(text: str | bytes) -> Definition:
     """The definition behind stored JSON. Raises DefinitionError(`definition_unreadable`) on anything else."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise DefinitionError(
-            "definition_unreadable",
-            f"the stored definition cannot be read: {error}",
-            field="definition",
-            remedy="save the job again with PATCH or PUT",
-        ) from None
+    return read_stored(
+        _DECODER.decode,
+        text,
+        code="definition_unreadable",
+        noun="definition",
+        remedy="save the job again with PATCH or PUT",
+    )
