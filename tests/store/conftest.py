@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,21 @@ from tests.store.factories import Maker
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
 
-OPENERS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda directory: f"sqlite:///{directory}/onbeat.db",
-}
 
-
-@pytest.fixture(params=sorted(OPENERS))
+@pytest.fixture(params=["sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """An empty database."""
-    opened = await open_store(OPENERS[request.param](tmp_path))
+    if request.param == "sqlite":
+        opened = await open_store(f"sqlite:///{tmp_path}/onbeat.db")
+        yield opened
+        await opened.close()
+        return
+    databases = request.getfixturevalue("databases")
+    url = await databases.create()
+    opened = await open_store(url)
     yield opened
     await opened.close()
+    await databases.drop(url)
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import apsw
 
 from onbeat.store.contract import RESERVED_FOR_US
+from onbeat.store.rows import Row, decode_strings, encode_strings
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.rows import Row, decode_strings, encode_strings
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import ApiKey, SavedAnswer, SecretVersion
 

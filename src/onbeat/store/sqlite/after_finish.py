@@ -11,8 +11,8 @@ import apsw
 
 from onbeat.domain.instants import next_whole_second
 from onbeat.domain.states import JobState
+from onbeat.store.rows import Row
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import Row
 from onbeat.store.values import AfterFinish
 
 _QUERIES = load_queries("after_finish")

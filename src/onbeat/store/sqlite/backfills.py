@@ -8,12 +8,12 @@ import apsw
 
 from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.rows import Row, storable_text, stored_job
 from onbeat.store.sqlite.after_finish import withhold_clock
 from onbeat.store.sqlite.fires import read_lanes
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_run
-from onbeat.store.sqlite.rows import Row, storable_text, stored_job
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import (
     BackfillAdvance,

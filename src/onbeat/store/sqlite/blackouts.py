@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import apsw
 
+from onbeat.store.rows import Row
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.rows import Row
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import StoredBlackout
 

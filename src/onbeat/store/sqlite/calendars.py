@@ -7,11 +7,11 @@ from collections.abc import Callable
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.rows import Row, stored_job
 from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import park
-from onbeat.store.sqlite.rows import Row, stored_job
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import KEEP, KeepClock, Replanned, StoredCalendar, StoredJob
 

@@ -8,11 +8,11 @@ import apsw
 
 from onbeat.domain.callback import callback_token, tokens_match
 from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.store.rows import storable_text
 from onbeat.store.sqlite.endings import LiveRow, accept, read_live
 from onbeat.store.sqlite.finishes import DecideFinish, finish_held, refuse
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import storable_text
 from onbeat.store.values import Completion, Finish, Finished, FinishResult, LeaseStatus, LiveRun, Progress
 
 _QUERIES = load_queries("leases")

@@ -12,10 +12,10 @@ import apsw
 from onbeat.domain.ids import RunKey
 from onbeat.domain.priority import place
 from onbeat.domain.states import RunState
+from onbeat.store.rows import LARGEST, TRIGGERS, Row
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import LARGEST, TRIGGERS, Row
 from onbeat.store.values import Lease, LeasedRun, LeaseStatus
 
 _QUERIES = load_queries("leases")

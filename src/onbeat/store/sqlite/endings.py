@@ -10,8 +10,8 @@ import apsw
 from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.rows import Row, encode_response, live_run, storable_text
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import Row, encode_response, live_run, storable_text
 from onbeat.store.values import AcceptRun, EndRun, LiveRun, RetryRun, Verdict
 
 _LEASES = load_queries("leases")

@@ -11,10 +11,10 @@ from onbeat.domain.callback import callback_token, tokens_match
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import RunState
+from onbeat.store.rows import RUN_STATES, Row, encode_response
 from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import RUN_STATES, Row, encode_response
 from onbeat.store.sqlite.writer import BatchRefusedError
 from onbeat.store.values import AcceptRun, EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
 

@@ -14,12 +14,12 @@ from typing import Final
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.rows import Row, lane_hold, run_view, stored_job
 from onbeat.store.sqlite.after_finish import set_clocks_after, withhold_clock
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import PlannedFire, Tally, insert_run, park, record_alone, record_together
-from onbeat.store.sqlite.rows import Row, lane_hold, run_view, stored_job
 from onbeat.store.sqlite.writer import BatchRefusedError, Writer
 from onbeat.store.values import DueJob, FiredBatch, FirePlan, LaneHold, NewRun, RunView
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
+from onbeat.store.rows import LARGEST, encode_strings, stored_job
 from onbeat.store.sqlite.after_finish import withhold_clock, write_after_finish
 from onbeat.store.sqlite.calendars import write_uses
 from onbeat.store.sqlite.lanes import pass_lanes_on
@@ -16,7 +17,6 @@ from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_mark
-from onbeat.store.sqlite.rows import LARGEST, encode_strings, stored_job
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
 

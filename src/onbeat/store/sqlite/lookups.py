@@ -5,8 +5,8 @@ from __future__ import annotations
 import apsw
 
 from onbeat.domain.ids import RunKey
+from onbeat.store.rows import run_view
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import run_view
 from onbeat.store.values import RunView
 
 _QUERIES = load_queries("runs")

