@@ -1,1 +1,21 @@
-"""PostgreSQL as a store: any number of nodes on one database."""
+"""PostgreSQL as a store: any number of nodes on one database.
+
+Locks
+-----
+Many nodes write at once, under READ COMMITTED. Every transaction locks rows in this order, and rows of one table in the
+order of their primary key, so that two of them wait for each other at worst in rare mixtures, which are tried again:
+
+    clocks -> jobs -> live_runs -> after_finish
+
+- The clock is the lock on "this job fires". `Fires.record_due` takes due clocks with SKIP LOCKED, and only then, in a
+  later statement, reads the jobs: nobody changes a job whose clock another one holds.
+- Whoever changes a job, or records a run of it by another way than its clock, calls `locks.lock_job` first: the clock
+  where there is one, then the job's row. What it returns was read after the lock and stays true until the transaction
+  ends. So two transactions never admit runs to the lanes of one job at a time.
+- Leases, finishes and cancellations lock live runs only. Whoever puts a run in line behind held lanes locks the runs
+  that hold them first, and looks again afterwards (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a
+  later statement than the one that took the holder's row. So one of the two always sees the other, and no run waits
+  for a lane that nobody will pass on.
+- A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
+  job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
+"""

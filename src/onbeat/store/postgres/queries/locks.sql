@@ -1,0 +1,44 @@
+-- Locks on a job and its lanes, in the order that the package's docstring gives.
+
+-- name: lock_clock
+-- Walks the primary key of clocks.
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id FOR UPDATE;
+
+-- name: lock_job
+-- Walks the primary key of jobs. A row that was waited for is read as it stands then.
+SELECT
+    job_id, namespace, key, name, tags, version, state, reason, definition, :next_fire_at::bigint,
+    created_at, updated_at, paused_at, paused_until, paused_by
+FROM jobs
+WHERE slot = :slot AND job_id = :job_id
+FOR NO KEY UPDATE;
+
+-- name: clock_of
+-- Walks the primary key of clocks.
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id;
+
+-- name: lock_lanes
+-- Walks live_lanes once per job.
+SELECT l.slot, l.job_id, l.scheduled_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+ORDER BY l.slot, l.job_id, l.scheduled_at
+FOR UPDATE OF l;
+
+-- name: lane_holds
+-- Walks live_lanes once per job.
+SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, l.job_id
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+ORDER BY l.slot, l.job_id, l.lane;
+
+-- name: newest_waiting
+-- Walks live_waiting backwards, once per job. Rank 0: made by the schedule.
+SELECT asked.job_id, newest.scheduled_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+CROSS JOIN LATERAL (
+    SELECT l.scheduled_at FROM live_runs AS l
+    WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.rank = 0 AND l.state = 'pending' AND l.lane IS NULL
+    ORDER BY l.scheduled_at DESC
+    LIMIT 1
+) AS newest;
