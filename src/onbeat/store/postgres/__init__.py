@@ -1,29 +1,28 @@
 """PostgreSQL as a store: any number of nodes on one database.
 
-# Locks
+Locks
+-----
+Many nodes write at once, under READ COMMITTED. What a transaction decides from, it has locked first, and reads in a
+*later* statement than the one that may have waited, or from the very row that it waited for: only those are certain to
+be what the other transaction left. Locks are taken in this order, and rows of one table in the order of their primary
+key, so that two transactions wait for each other at worst in rare mixtures, which the server ends after a second and
+`database.py` begins anew:
 
-Writers run side by side under READ COMMITTED. What a transaction decides from, it has locked first, and reads in a
-*later* statement than the one that may have waited: only that one is certain to see what the other transaction left.
+    calendars -> clocks -> jobs -> pauses -> live_runs -> after_finish -> all else
 
-Locks are taken in this order, and rows of one table in the order of their primary key:
-
-1. the row in `calendars` (`replan`);
-2. the row in `clocks`: whoever holds it decides what becomes of the job's fires;
-3. the row in `jobs`, FOR NO KEY UPDATE: its state, its definition, and that no clock appears. A job that has a clock is
-   changed only with that clock locked, and only a transaction that holds the job's row gives it a clock;
-4. the pauses of a namespace, an advisory lock: shared by those that make a job active, exclusive for those that begin
-   or end a pause;
-5. rows in `live_runs`. Who puts a run in line behind a held lane locks the runs that hold one; who frees a lane looks
-   for waiting runs in a later statement;
-6. everything else: keys, versions, history, attempts, counts.
-
-`locks.lock_jobs` takes 2 and 3. `record_due` takes due clocks with SKIP LOCKED, reads their jobs in a later statement
-and waits for none of them, since nobody holds such a job without its clock.
-
-Claims, finishes and expiries begin with 5. Where one of them needs a job after all (a pause after 410, a clock after a
-finish), it asks with NOWAIT: a job that is in other hands makes the transaction begin anew, rather than wait in a
-circle. What else deadlocks is found by the server after a second and begins anew, too (`database.py`).
-
-So a pause holds from its commit on: a fire that was recorded before had the clock, a claim or a permit before had the
-run's row, each waits for the other, and what comes after reads `held` and the job's state as the pause left them.
+- The clock is the lock on "this job fires". `Fires.record_due` takes due clocks with SKIP LOCKED, and only then, in a
+  later statement, reads the jobs: nobody changes a job whose clock another one holds.
+- Whoever changes a job, or records a run of it by another way than its clock, calls `locks.lock_job` first: the clock
+  where there is one, then the job's row. What it returns was read after the lock and stays true until the transaction
+  ends. So two transactions never admit runs to the lanes of one job at a time.
+- Only a transaction that holds a job's row gives the job a clock: where none is there after the row was locked, none
+  appears.
+- The lock on a namespace's pauses is an advisory one: shared for those that make a job active, exclusive for those
+  that begin or end a pause. So a pause that was begun is seen by all that come after, and covers all that came before.
+- Leases, finishes and cancellations lock live runs only. Whoever puts a run in line behind held lanes locks the runs
+  that hold them first, and looks again afterwards (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a
+  later statement than the one that took the holder's row. So one of the two always sees the other, and no run waits
+  for a lane that nobody will pass on.
+- A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
+  job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
 """

@@ -1,40 +1,46 @@
-"""Takes the locks on jobs that decisions need, in the order that all keep. See "Locks" in `onbeat.store.postgres`."""
+"""Locks on a job and on its lanes, and what was read under them. The order of locks is in the package's docstring."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from onbeat.store.postgres.database import Connection
+from onbeat.store.postgres.database import Connection, LostRaceError
 from onbeat.store.postgres.queries import load_queries
+from onbeat.store.rows import lane_hold, stored_job
+from onbeat.store.values import LaneHold, StoredJob
 
 _QUERIES = load_queries("locks")
 
+Lanes = tuple[tuple[LaneHold, ...], int | None]
+"""The lanes of a job that are held, and the newest scheduled instant that waits for one."""
 
-async def lock_jobs(connection: Connection, job_ids: Iterable[int], *, slots: int, waits: bool = True) -> set[int]:
-    """Lock jobs and their clocks until the transaction ends. Answer: those of them that there are.
 
-    What is decided from them must be read in a later statement. `waits` False is for callers that hold runs already:
-    where another transaction holds one of them, LockNotAvailableError makes this one begin anew.
+async def lock_job(connection: Connection, job_id: int, *, slot: int) -> StoredJob | None:
+    """The job as it stands, which nobody fires or changes until the transaction ends. None: there is no such job."""
+    next_fire_at = await connection.fetchval(_QUERIES["lock_clock"], slot, job_id)
+    row = await connection.fetchrow(_QUERIES["lock_job"], next_fire_at, slot, job_id)
+    if row is None:
+        return None
+    if next_fire_at is None and await connection.fetchval(_QUERIES["clock_of"], slot, job_id) is not None:
+        raise LostRaceError("the job got a clock while its row was waited for")
+    return stored_job(tuple(row))
+
+
+async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: int) -> dict[int, Lanes]:
+    """The lanes of these jobs by job; jobs without live runs are left out. The caller holds their clocks or rows.
+
+    The runs that hold lanes are locked, so that whoever ends one sees, afterwards, the runs that the caller has put in
+    line. A lane that changed hands while its former holder was waited for is locked, too, before the answer counts.
     """
-    pairs = sorted((job_id % slots, job_id) for job_id in set(job_ids))
-    rows = await connection.fetch(_QUERIES["lock_jobs" if waits else "lock_jobs_nowait"], *_columns(pairs))
-    without_clock = sorted((slot, job_id) for slot, job_id, has_clock in rows if not has_clock)
-    if without_clock:
-        # One may have appeared before the job was locked; none will from now on. It comes after its job here, against
-        # the order, so it is not waited for.
-        await connection.execute(_QUERIES["lock_clocks_nowait"], *_columns(without_clock))
-    return {job_id for _slot, job_id, _has_clock in rows}
-
-
-async def lock_pauses(connection: Connection, namespaces: Iterable[str]) -> None:
-    """Keep the pauses of these namespaces from beginning and ending until the transaction ends."""
-    await connection.execute(_QUERIES["lock_pauses_shared"], sorted(set(namespaces)))
-
-
-async def lock_pauses_alone(connection: Connection, namespace: str) -> None:
-    """Wait for all that make jobs of the namespace active, and keep others from it until the transaction ends."""
-    await connection.execute(_QUERIES["lock_pauses_alone"], namespace)
-
-
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    return [slot for slot, _job_id in pairs], [job_id for _slot, job_id in pairs]
+    ordered = sorted(((job_id % slots), job_id) for job_id in job_ids)
+    asked = [slot for slot, _job_id in ordered], [job_id for _slot, job_id in ordered]
+    locked: set[tuple[int, int]] = set()
+    while True:
+        locked.update((row[1], row[2]) for row in await connection.fetch(_QUERIES["lock_lanes"], *asked))
+        holds: dict[int, list[LaneHold]] = {}
+        for row in await connection.fetch(_QUERIES["lane_holds"], *asked):
+            holds.setdefault(row[6], []).append(lane_hold(tuple(row)))
+        if all((job_id, hold.scheduled_at) in locked for job_id, held in holds.items() for hold in held):
+            break
+    waiting: dict[int, int] = {row[0]: row[1] for row in await connection.fetch(_QUERIES["newest_waiting"], *asked)}
+    return {job_id: (tuple(holds.get(job_id, ())), waiting.get(job_id)) for job_id in holds.keys() | waiting.keys()}

@@ -1,56 +1,44 @@
--- Locks on jobs and pauses, see "Locks" in onbeat.store.postgres. What they answer is from before they waited.
+-- Locks on a job and its lanes, in the order that the package's docstring gives.
 
--- name: lock_jobs
--- Walks the primary keys of clocks and jobs. The clocks first: the jobs are looked at only after the clocks are counted.
-WITH clocks_held AS MATERIALIZED (
-    SELECT c.slot, c.job_id
-    FROM unnest(:slots::integer[], :job_ids::bigint[]) AS n (slot, job_id)
-    JOIN clocks AS c ON c.slot = n.slot AND c.job_id = n.job_id
-    ORDER BY c.slot, c.job_id
-    FOR UPDATE OF c
-),
-jobs_held AS MATERIALIZED (
-    SELECT j.slot, j.job_id
-    FROM unnest(:slots::integer[], :job_ids::bigint[]) AS n (slot, job_id)
-    JOIN jobs AS j ON j.slot = n.slot AND j.job_id = n.job_id
-    WHERE (SELECT count(*) FROM clocks_held) >= 0
-    ORDER BY j.slot, j.job_id
-    FOR NO KEY UPDATE OF j
-)
-SELECT j.slot, j.job_id, EXISTS (SELECT 1 FROM clocks_held AS c WHERE c.slot = j.slot AND c.job_id = j.job_id)
-FROM jobs_held AS j;
-
--- name: lock_jobs_nowait
--- Walks the primary keys of clocks and jobs.
-WITH clocks_held AS MATERIALIZED (
-    SELECT c.slot, c.job_id
-    FROM unnest(:slots::integer[], :job_ids::bigint[]) AS n (slot, job_id)
-    JOIN clocks AS c ON c.slot = n.slot AND c.job_id = n.job_id
-    ORDER BY c.slot, c.job_id
-    FOR UPDATE OF c NOWAIT
-),
-jobs_held AS MATERIALIZED (
-    SELECT j.slot, j.job_id
-    FROM unnest(:slots::integer[], :job_ids::bigint[]) AS n (slot, job_id)
-    JOIN jobs AS j ON j.slot = n.slot AND j.job_id = n.job_id
-    WHERE (SELECT count(*) FROM clocks_held) >= 0
-    ORDER BY j.slot, j.job_id
-    FOR NO KEY UPDATE OF j NOWAIT
-)
-SELECT j.slot, j.job_id, EXISTS (SELECT 1 FROM clocks_held AS c WHERE c.slot = j.slot AND c.job_id = j.job_id)
-FROM jobs_held AS j;
-
--- name: lock_clocks_nowait
+-- name: lock_clock
 -- Walks the primary key of clocks.
-SELECT c.job_id
-FROM unnest(:slots::integer[], :job_ids::bigint[]) AS n (slot, job_id)
-JOIN clocks AS c ON c.slot = n.slot AND c.job_id = n.job_id
-ORDER BY c.slot, c.job_id
-FOR UPDATE OF c NOWAIT;
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id FOR UPDATE;
 
--- name: lock_pauses_shared
--- Two namespaces of one hash wait for each other without need.
-SELECT pg_advisory_xact_lock_shared(7308332, hashtext(namespace)) FROM unnest(:namespaces::text[]) AS namespace;
+-- name: lock_job
+-- Walks the primary key of jobs. A row that was waited for is read as it stands then.
+SELECT
+    job_id, namespace, key, name, tags, version, state, reason, definition, :next_fire_at::bigint,
+    created_at, updated_at, paused_at, paused_until, paused_by
+FROM jobs
+WHERE slot = :slot AND job_id = :job_id
+FOR NO KEY UPDATE;
 
--- name: lock_pauses_alone
-SELECT pg_advisory_xact_lock(7308332, hashtext(:namespace::text));
+-- name: clock_of
+-- Walks the primary key of clocks.
+SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id;
+
+-- name: lock_lanes
+-- Walks live_lanes once per job.
+SELECT l.slot, l.job_id, l.scheduled_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+ORDER BY l.slot, l.job_id, l.scheduled_at
+FOR UPDATE OF l;
+
+-- name: lane_holds
+-- Walks live_lanes once per job.
+SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, l.job_id
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+ORDER BY l.slot, l.job_id, l.lane;
+
+-- name: newest_waiting
+-- Walks live_waiting backwards, once per job. Rank 0: made by the schedule.
+SELECT asked.job_id, newest.scheduled_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+CROSS JOIN LATERAL (
+    SELECT l.scheduled_at FROM live_runs AS l
+    WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.rank = 0 AND l.state = 'pending' AND l.lane IS NULL
+    ORDER BY l.scheduled_at DESC
+    LIMIT 1
+) AS newest;
