@@ -191,8 +191,12 @@ CREATE TABLE ended_runs_default PARTITION OF ended_runs DEFAULT;
 
 CREATE INDEX ended_by_time ON ended_runs (scheduled_at, job_id);
 -- What people look for among successes; written for the few runs that are not plain ones.
-CREATE INDEX ended_notable ON ended_runs (scheduled_at, job_id) WHERE state <> 'succeeded' OR late;
+CREATE INDEX ended_notable ON ended_runs (state, late, scheduled_at, job_id) WHERE state <> 'succeeded' OR late;
 CREATE INDEX ended_notable_by_job ON ended_runs (slot, job_id, scheduled_at) WHERE state <> 'succeeded' OR late;
+-- Rows are written in the order in which runs end, so this tells in a few pages whether all of a partition is old.
+CREATE INDEX ended_by_end ON ended_runs USING brin (finished_at) WITH (autosummarize = on);
+-- Retention deletes from the default partition row by row.
+CREATE INDEX ended_default_by_end ON ended_runs_default (finished_at);
 
 -- The ranges of ended_runs' collapsed rows (count > 1), again and without partitions: every new run asks whether one
 -- covers its instant, and must not ask each partition.
@@ -223,6 +227,8 @@ CREATE TABLE attempts (
 ) PARTITION BY RANGE (scheduled_at);
 
 CREATE TABLE attempts_default PARTITION OF attempts DEFAULT;
+
+CREATE INDEX attempts_default_by_time ON attempts_default (scheduled_at);
 
 CREATE TABLE backfills (
     slot integer NOT NULL,

@@ -1,0 +1,159 @@
+-- What became of fires. A filter that is not asked for is bound as the array of all that there is.
+
+-- name: get_live_view
+-- Walks the primary key of live_runs.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL::text, 1::bigint, NULL::bigint,
+    NULL::bigint, ready_at, first_started_at, attempt_started_at, NULL::bigint, duration_us,
+    coalesce(first_started_at > late_after, false), status, outcome, error, worker, nullif(queue, ''), lane,
+    cancel_requested, lease_until, deadline_at, moved_us, accepted_at, progress_percent, progress_message, progress_at
+FROM live_runs
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: get_ended_view
+-- Walks the primary key of the one partition.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count,
+    until, blocked_by, NULL::bigint, started_at, attempt_started_at, finished_at, duration_us,
+    late, status, outcome, error, worker, nullif(queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM ended_runs
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: get_range_view
+-- Walks ended_ranges backwards: ranges never overlap, so only the newest that began before can hold the instant.
+SELECT
+    e.job_id, e.scheduled_at, e.state, e.trigger, e.job_version, e.attempt, e.created_at, e.reason, e.count,
+    e.until, e.blocked_by, NULL::bigint, e.started_at, e.attempt_started_at, e.finished_at, e.duration_us,
+    e.late, e.status, e.outcome, e.error, e.worker, nullif(e.queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, e.moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM (
+    SELECT r.slot, r.job_id, r.scheduled_at
+    FROM ended_ranges AS r
+    WHERE r.slot = :slot AND r.job_id = :job_id AND r.scheduled_at < :scheduled_at
+    ORDER BY r.scheduled_at DESC
+    LIMIT 1
+) AS newest
+INNER JOIN ended_runs AS e
+    ON e.slot = newest.slot AND e.job_id = newest.job_id AND e.scheduled_at = newest.scheduled_at;
+
+-- name: ended_token
+-- Walks the primary key of the one partition.
+SELECT state, last_token FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: find_live
+-- Reads all of live_runs, which is small: an index by time would be written twice for every fire.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL::text, 1::bigint, NULL::bigint,
+    NULL::bigint, ready_at, first_started_at, attempt_started_at, NULL::bigint, duration_us,
+    coalesce(first_started_at > late_after, false), status, outcome, error, worker, nullif(queue, ''), lane,
+    cancel_requested, lease_until, deadline_at, moved_us, accepted_at, progress_percent, progress_message, progress_at
+FROM live_runs
+WHERE
+    (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
+    AND state = ANY(:states::text[])
+    AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
+ORDER BY scheduled_at DESC, job_id DESC
+LIMIT :limit;
+
+-- name: find_live_of_job
+-- Walks the primary key of live_runs backwards.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL::text, 1::bigint, NULL::bigint,
+    NULL::bigint, ready_at, first_started_at, attempt_started_at, NULL::bigint, duration_us,
+    coalesce(first_started_at > late_after, false), status, outcome, error, worker, nullif(queue, ''), lane,
+    cancel_requested, lease_until, deadline_at, moved_us, accepted_at, progress_percent, progress_message, progress_at
+FROM live_runs
+WHERE
+    slot = :slot AND job_id = :job_id
+    AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
+    AND state = ANY(:states::text[])
+    AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
+ORDER BY scheduled_at DESC
+LIMIT :limit;
+
+-- name: find_ended
+-- Walks ended_by_time backwards from the cursor, in all partitions at once, and stops at a page.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count,
+    until, blocked_by, NULL::bigint, started_at, attempt_started_at, finished_at, duration_us,
+    late, status, outcome, error, worker, nullif(queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM ended_runs
+WHERE
+    (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
+    AND state = ANY(:states::text[])
+    AND late = ANY(:lates::boolean[])
+ORDER BY scheduled_at DESC, job_id DESC
+LIMIT :limit;
+
+-- name: find_ended_of_job
+-- Walks the primary keys of the partitions backwards from the cursor.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count,
+    until, blocked_by, NULL::bigint, started_at, attempt_started_at, finished_at, duration_us,
+    late, status, outcome, error, worker, nullif(queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM ended_runs
+WHERE
+    slot = :slot AND job_id = :job_id
+    AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
+    AND state = ANY(:states::text[])
+    AND late = ANY(:lates::boolean[])
+ORDER BY scheduled_at DESC
+LIMIT :limit;
+
+-- name: find_notable
+-- For filters that leave plain successes out: walks ended_notable backwards once for each state and lateness that is
+-- asked for, so that it never passes a row that is not in the answer.
+SELECT found.*
+FROM
+    unnest(:states::text[]) AS asked (state)
+CROSS JOIN unnest(:lates::boolean[]) AS wanted (late)
+CROSS JOIN LATERAL (
+    SELECT
+    e.job_id, e.scheduled_at, e.state, e.trigger, e.job_version, e.attempt, e.created_at, e.reason, e.count,
+    e.until, e.blocked_by, NULL::bigint, e.started_at, e.attempt_started_at, e.finished_at, e.duration_us,
+    e.late, e.status, e.outcome, e.error, e.worker, nullif(e.queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, e.moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+    FROM ended_runs AS e
+    WHERE
+        e.state = asked.state AND e.late = wanted.late AND (e.state <> 'succeeded' OR e.late)
+        AND (e.scheduled_at, e.job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint)
+        AND e.scheduled_at >= :scheduled_from
+    ORDER BY e.scheduled_at DESC, e.job_id DESC
+    LIMIT :limit
+) AS found
+ORDER BY found.scheduled_at DESC, found.job_id DESC
+LIMIT :limit;
+
+-- name: find_notable_of_job
+-- Walks ended_notable_by_job backwards.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count,
+    until, blocked_by, NULL::bigint, started_at, attempt_started_at, finished_at, duration_us,
+    late, status, outcome, error, worker, nullif(queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM ended_runs
+WHERE
+    slot = :slot AND job_id = :job_id
+    AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
+    AND (state <> 'succeeded' OR late)
+    AND state = ANY(:states::text[])
+    AND late = ANY(:lates::boolean[])
+ORDER BY scheduled_at DESC
+LIMIT :limit;
+
+-- name: failed_attempts
+-- Walks the primary key of the one partition of attempts.
+SELECT attempt, kind, started_at, duration_us, worker, status, error, response
+FROM attempts
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+ORDER BY attempt;
+
+-- name: succeeded_attempt
+-- The attempt that succeeded stands in the ended run itself. Walks the primary key of the one partition.
+SELECT attempt, outcome, attempt_started_at, duration_us, worker, status, error, response
+FROM ended_runs
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND outcome = 'succeeded';
+
