@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
 from onbeat.store.rows import Row, lane_hold, run_view, stored_job
 from onbeat.store.sqlite.after_finish import set_clocks_after, withhold_clock
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.recording import PlannedFire, Tally, insert_run, park, record_alone, record_together
+from onbeat.store.sqlite.recording import insert_run, park, record_alone, record_together
 from onbeat.store.sqlite.writer import BatchRefusedError, Writer
-from onbeat.store.values import DueJob, FiredBatch, FirePlan, LaneHold, NewRun, RunView
+from onbeat.store.values import DueJob, FiredBatch, LaneHold, NewRun, RunView
 
 _QUERIES = load_queries("fires")
 _JOBS = load_queries("jobs")
 _RUNS = load_queries("runs")
-
-Decide = Callable[[DueJob], FirePlan]
-
-PLANNING_LASTS_S: Final = 0.05
-"""Jobs that slept for years under many schedules take tens of ms each: the rest of the batch goes into the next one,
-since heartbeats and finishes wait for this thread.
-"""
 
 
 class SqliteFires:
@@ -117,17 +110,7 @@ class SqliteFires:
             set_clocks_after(connection, without_clock, slots=self._slots, now=now)
         if tally.freed:
             tally.pending += pass_lanes_on(connection, tally.freed, slots=self._slots, now=now)
-        return FiredBatch(
-            leased=tuple(tally.leased),
-            jobs=looked_at,
-            runs=tally.runs,
-            pending=tally.pending,
-            marks=tally.marks,
-            conflicts=tally.conflicts,
-            cancelled=tuple(tally.cancelled),
-            parked=tuple(parked),
-            next_due_at=connection.execute(_QUERIES["next_due_at"]).get,
-        )
+        return tally.batch(jobs=looked_at, parked=parked, next_due_at=connection.execute(_QUERIES["next_due_at"]).get)
 
     def _plan(
         self, connection: apsw.Connection, row: Row, decide: Decide, *, parked: list[tuple[int, str]], now: int
@@ -140,14 +123,10 @@ class SqliteFires:
             return None
         holds, waiting = read_lanes(connection, job_id, slot=slot) if is_busy else ((), None)
         try:
-            due = DueJob(stored_job(row), due_at, holds, waiting)
-            plan = decide(due)
-            if plan.next_fire_at is not None and plan.next_fire_at <= due_at:
-                raise ValueError(f"its next fire, {plan.next_fire_at}, does not come after {due_at}")
+            return plan_fire(DueJob(stored_job(row), due_at, holds, waiting), decide, slot=slot)
         except Exception as error:
             _park(connection, job_id, error, slot=slot, parked=parked, now=now)
             return None
-        return PlannedFire(due, plan, slot)
 
     def _record_together(
         self, connection: apsw.Connection, fires: list[PlannedFire], tally: Tally, *, now: int
@@ -175,13 +154,7 @@ class SqliteFires:
         except apsw.ConstraintError as error:
             _park(connection, fire.due.job.job_id, error, slot=fire.slot, parked=parked, now=now)
             return
-        tally.leased += own.leased
-        tally.runs += own.runs
-        tally.pending += own.pending
-        tally.marks += own.marks
-        tally.conflicts += own.conflicts
-        tally.cancelled += own.cancelled
-        tally.freed += own.freed
+        tally.add(own)
 
 
 def _read_due(connection: apsw.Connection, *, now: int, limit: int, latest: int) -> list[Row]:
@@ -209,6 +182,6 @@ def _park(
     parked: list[tuple[int, str]],
     now: int,
 ) -> None:
-    reason = str(error) or type(error).__name__
+    reason = reason_of(error)
     park(connection, job_id, slot=slot, reason=reason, now=now)
     parked.append((job_id, reason))

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import apsw
-import msgspec
 
-from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.planned import PlannedFire, Tally, leased_run
 from onbeat.store.rows import Row, storable_text
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.values import DueJob, FirePlan, Lease, LeasedRun, Mark, NewRun, StoredJob
+from onbeat.store.values import Lease, Mark, NewRun, StoredJob
 
 _FIRES = load_queries("fires")
 _JOBS = load_queries("jobs")
-
-
-class PlannedFire(msgspec.Struct, frozen=True, gc=False):
-    """A due job and what becomes of it."""
-
-    due: DueJob
-    plan: FirePlan
-    slot: int
-
-
-@dataclass(slots=True)
-class Tally:
-    """What recording has come to so far."""
-
-    leased: list[LeasedRun] = field(default_factory=list)
-    runs: int = 0
-    pending: int = 0
-    marks: int = 0
-    conflicts: int = 0
-    cancelled: list[RunKey] = field(default_factory=list)
-    freed: list[int] = field(default_factory=list)  # jobs in which a lane may have become free
 
 
 def record_together(
@@ -154,16 +130,6 @@ def park(connection: apsw.Connection, job_id: int, *, slot: int, reason: str, no
     """Set a job to `error`, without a clock, so that it stops no other."""
     connection.execute(_JOBS["set_job_state"], (JobState.ERROR, storable_text(reason), 0, now, None, None, job_id))
     connection.execute(_JOBS["drop_clock"], (slot, job_id))
-
-
-def leased_run(job: StoredJob, run: NewRun, lease: Lease, *, now: int) -> LeasedRun:
-    """What the worker gets of a run that was born leased."""
-    deadline_at = now + run.max_run_us
-    return LeasedRun(
-        RunKey(job.job_id, run.scheduled_at), lease.token, 1, run.trigger, job.version, job.namespace, job.name,
-        job.key, job.definition, run.payload, run.queue, min(lease.until, deadline_at), now, deadline_at,
-        run.late_after,
-    )  # fmt: skip
 
 
 def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: int) -> None:

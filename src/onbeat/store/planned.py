@@ -1,0 +1,87 @@
+"""Fires that are decided and not written yet, and what writing them comes to: the same on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from onbeat.domain.ids import RunKey
+from onbeat.store.values import DueJob, FiredBatch, FirePlan, Lease, LeasedRun, NewRun, StoredJob
+
+PLANNING_LASTS_S: Final = 0.05
+"""Jobs that slept for years under many schedules take tens of ms each: the rest of the batch goes into the next one,
+since heartbeats and finishes wait for this thread.
+"""
+
+Decide = Callable[[DueJob], FirePlan]
+
+
+class PlannedFire(msgspec.Struct, frozen=True, gc=False):
+    """A due job and what becomes of it."""
+
+    due: DueJob
+    plan: FirePlan
+    slot: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What recording has come to so far."""
+
+    leased: list[LeasedRun] = field(default_factory=list)
+    runs: int = 0
+    pending: int = 0
+    marks: int = 0
+    conflicts: int = 0
+    cancelled: list[RunKey] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)  # jobs in which a lane may have become free
+
+    def add(self, other: Tally) -> None:
+        """Count what was recorded by itself."""
+        self.leased += other.leased
+        self.runs += other.runs
+        self.pending += other.pending
+        self.marks += other.marks
+        self.conflicts += other.conflicts
+        self.cancelled += other.cancelled
+        self.freed += other.freed
+
+    def batch(self, *, jobs: int, parked: list[tuple[int, str]], next_due_at: int | None) -> FiredBatch:
+        """The contract's answer."""
+        return FiredBatch(
+            leased=tuple(self.leased),
+            jobs=jobs,
+            runs=self.runs,
+            pending=self.pending,
+            marks=self.marks,
+            conflicts=self.conflicts,
+            cancelled=tuple(self.cancelled),
+            parked=tuple(parked),
+            next_due_at=next_due_at,
+        )
+
+
+def plan_fire(due: DueJob, decide: Decide, *, slot: int) -> PlannedFire:
+    """Decide about one due clock. What this raises parks the job."""
+    plan = decide(due)
+    if plan.next_fire_at is not None and plan.next_fire_at <= due.due_at:
+        raise ValueError(f"its next fire, {plan.next_fire_at}, does not come after {due.due_at}")
+    return PlannedFire(due, plan, slot)
+
+
+def reason_of(error: Exception) -> str:
+    """What a job is parked with."""
+    return str(error) or type(error).__name__
+
+
+def leased_run(job: StoredJob, run: NewRun, lease: Lease, *, now: int) -> LeasedRun:
+    """What the worker gets of a run that was born leased."""
+    deadline_at = now + run.max_run_us
+    return LeasedRun(
+        RunKey(job.job_id, run.scheduled_at), lease.token, 1, run.trigger, job.version, job.namespace, job.name,
+        job.key, job.definition, run.payload, run.queue, min(lease.until, deadline_at), now, deadline_at,
+        run.late_after,
+    )  # fmt: skip
