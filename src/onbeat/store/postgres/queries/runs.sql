@@ -157,3 +157,95 @@ SELECT attempt, outcome, attempt_started_at, duration_us, worker, status, error,
 FROM ended_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND outcome = 'succeeded';
 
+
+-- name: prune_default
+-- Walks ended_default_by_end from the oldest, then the primary keys of attempts and ended_ranges.
+WITH oldest AS MATERIALIZED (
+    SELECT slot, job_id, scheduled_at
+    FROM ended_runs_default
+    WHERE finished_at < :ended_before
+    ORDER BY finished_at
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM ended_runs_default AS e
+    USING oldest AS o
+    WHERE e.slot = o.slot AND e.job_id = o.job_id AND e.scheduled_at = o.scheduled_at
+    RETURNING e.slot, e.job_id, e.scheduled_at, e.count
+),
+their_attempts AS (
+    DELETE FROM attempts AS a
+    USING gone AS g
+    WHERE a.slot = g.slot AND a.job_id = g.job_id AND a.scheduled_at = g.scheduled_at
+),
+their_ranges AS (
+    DELETE FROM ended_ranges AS r
+    USING gone AS g
+    WHERE g.count > 1 AND r.slot = g.slot AND r.job_id = g.job_id AND r.scheduled_at = g.scheduled_at
+)
+SELECT count(*) FROM gone;
+
+-- name: prune_versions
+-- Reads job_versions, which holds former definitions only until nobody needs them.
+WITH unused AS MATERIALIZED (
+    SELECT v.slot, v.job_id, v.version
+    FROM job_versions AS v
+    WHERE NOT EXISTS (
+        SELECT FROM live_runs AS l WHERE l.slot = v.slot AND l.job_id = v.job_id AND l.job_version <= v.version
+    )
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM job_versions AS v
+USING unused AS u
+WHERE v.slot = u.slot AND v.job_id = u.job_id AND v.version = u.version;
+
+-- name: prune_jobs
+-- Walks jobs_deleted; then the keys of all that a job may have left.
+WITH oldest AS MATERIALIZED (
+    SELECT j.slot, j.job_id
+    FROM jobs AS j
+    WHERE
+        j.state = 'deleted' AND j.updated_at < :ended_before
+        AND NOT EXISTS (SELECT FROM live_runs AS l WHERE l.slot = j.slot AND l.job_id = j.job_id)
+        AND NOT EXISTS (SELECT FROM ended_runs AS e WHERE e.slot = j.slot AND e.job_id = j.job_id)
+    ORDER BY j.updated_at
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM jobs AS j
+    USING oldest AS o
+    WHERE j.slot = o.slot AND j.job_id = o.job_id
+    RETURNING j.slot, j.job_id, j.state
+),
+their_backfills AS (
+    DELETE FROM backfills AS b
+    USING gone AS g
+    WHERE b.slot = g.slot AND b.job_id = g.job_id
+),
+their_versions AS (
+    DELETE FROM job_versions AS v
+    USING gone AS g
+    WHERE v.slot = g.slot AND v.job_id = g.job_id
+)
+INSERT INTO job_counts (slot, state, count)
+SELECT slot, state, -count(*) FROM gone GROUP BY slot, state;
+
+-- name: compact_job_counts
+-- Reads job_counts. Rows that another transaction compacts at this moment are left to it.
+WITH split AS MATERIALIZED (
+    SELECT slot, state FROM job_counts GROUP BY slot, state HAVING count(*) > 1
+),
+taken AS MATERIALIZED (
+    SELECT c.ctid AS place, c.slot, c.state, c.count
+    FROM job_counts AS c
+    WHERE (c.slot, c.state) IN (SELECT s.slot, s.state FROM split AS s)
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM job_counts WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
+)
+INSERT INTO job_counts (slot, state, count)
+SELECT slot, state, sum(count) FROM taken GROUP BY slot, state HAVING sum(count) <> 0;
