@@ -81,9 +81,14 @@ def encode_response(response: Response | None) -> bytes | None:
 
 
 def storable_text(text: str | None) -> str | None:
-    """Text without lone surrogates, which no database takes."""
-    return text if text is None or text.isascii() else _storable(text)
+    """Text without lone surrogates, which no database takes, and without NUL, which PostgreSQL does not take."""
+    return text if text is None or (text.isascii() and "\0" not in text) else _storable(text)
+
+
+def is_storable(*texts: str | None) -> bool:
+    """Can a row hold each of these? What none can hold need not be looked for."""
+    return all(storable_text(text) == text for text in texts)
 
 
 def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")

@@ -20,6 +20,7 @@ class NewState(msgspec.Struct, frozen=True, gc=False):
     job_id: int
     state: JobState
     reason: str | None = None
+    paused_by: str | None = None
 
 
 async def set_job_states(
@@ -39,6 +40,7 @@ async def set_job_states(
         [change.job_id for change in ordered],
         [change.state.value for change in ordered],
         [storable_text(change.reason) for change in ordered],
+        [change.paused_by for change in ordered],
         int(raises_version),
         now,
         paused_at,

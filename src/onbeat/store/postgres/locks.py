@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from onbeat.store.postgres.database import Connection, LostRaceError
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.rows import lane_hold, stored_job
@@ -26,14 +28,24 @@ async def lock_job(connection: Connection, job_id: int, *, slot: int) -> StoredJ
     return stored_job(tuple(row))
 
 
+async def lock_jobs(connection: Connection, job_ids: Sequence[int], *, slots: int) -> list[StoredJob]:
+    """The same for many jobs, by slot and job_id. Jobs that there are not are left out."""
+    asked = _columns(job_ids, slots=slots)
+    clocks = {row[0]: row[1] for row in await connection.fetch(_QUERIES["lock_clocks"], *asked)}
+    jobs = [stored_job(tuple(row)) for row in await connection.fetch(_QUERIES["lock_jobs"], *asked)]
+    without_clock = [job.job_id for job in jobs if job.job_id not in clocks]
+    if without_clock and await connection.fetch(_QUERIES["clocks_of"], *_columns(without_clock, slots=slots)):
+        raise LostRaceError("a job got a clock while its row was waited for")
+    return [replace(job, next_fire_at=clocks.get(job.job_id)) for job in jobs]
+
+
 async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: int) -> dict[int, Lanes]:
     """The lanes of these jobs by job; jobs without live runs are left out. The caller holds their clocks or rows.
 
     The runs that hold lanes are locked, so that whoever ends one sees, afterwards, the runs that the caller has put in
     line. A lane that changed hands while its former holder was waited for is locked, too, before the answer counts.
     """
-    ordered = sorted(((job_id % slots), job_id) for job_id in job_ids)
-    asked = [slot for slot, _job_id in ordered], [job_id for _slot, job_id in ordered]
+    asked = _columns(job_ids, slots=slots)
     locked: set[tuple[int, int]] = set()
     while True:
         locked.update((row[1], row[2]) for row in await connection.fetch(_QUERIES["lock_lanes"], *asked))
@@ -44,3 +56,8 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
             break
     waiting: dict[int, int] = {row[0]: row[1] for row in await connection.fetch(_QUERIES["newest_waiting"], *asked)}
     return {job_id: (tuple(holds.get(job_id, ())), waiting.get(job_id)) for job_id in holds.keys() | waiting.keys()}
+
+
+def _columns(job_ids: Sequence[int], *, slots: int) -> tuple[list[int], list[int]]:
+    ordered = sorted((job_id % slots, job_id) for job_id in job_ids)
+    return [slot for slot, _job_id in ordered], [job_id for _slot, job_id in ordered]

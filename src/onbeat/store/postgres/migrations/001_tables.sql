@@ -28,8 +28,13 @@ CREATE TABLE jobs (
     paused_at bigint,
     paused_until bigint,
     paused_by text,
+    -- What a search looks in: name and key, casefolded by Python. The database's own lower() leaves letters apart that
+    -- are the same to a reader, and does so differently in each locale.
+    folded_name text NOT NULL,
+    folded_key text,
     PRIMARY KEY (slot, job_id),
-    CHECK (state <> 'deleted' OR key IS NULL)
+    CHECK (state <> 'deleted' OR key IS NULL),
+    CHECK ((key IS NULL) = (folded_key IS NULL))
 );
 
 CREATE INDEX jobs_by_age ON jobs (created_at, job_id) WHERE state <> 'deleted';

@@ -3,11 +3,12 @@
 -- name: set_job_states
 -- What fires and answers do to their jobs. Walks the primary key of jobs; locks the rows in its order first.
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :states::text[], :reasons::text[])
-        AS a (slot, job_id, state, reason)
+    SELECT * FROM unnest(
+        :slots::integer[], :job_ids::bigint[], :states::text[], :reasons::text[], :paused_bys::text[]
+    ) AS a (slot, job_id, state, reason, paused_by)
 ),
 former AS MATERIALIZED (
-    SELECT j.slot, j.job_id, j.state AS former_state, asked.state, asked.reason
+    SELECT j.slot, j.job_id, j.state AS former_state, asked.state, asked.reason, asked.paused_by
     FROM asked JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id
     ORDER BY j.slot, j.job_id
     FOR NO KEY UPDATE OF j
@@ -16,7 +17,7 @@ changed AS (
     UPDATE jobs AS j SET
         state = former.state, reason = former.reason, version = version + :raise_by::integer,
         updated_at = greatest(updated_at, :now::bigint), paused_at = :paused_at::bigint, paused_until = NULL,
-        paused_by = NULL
+        paused_by = former.paused_by
     FROM former
     WHERE j.slot = former.slot AND j.job_id = former.job_id
     RETURNING j.slot, former.former_state, former.state

@@ -17,6 +17,31 @@ FOR NO KEY UPDATE;
 -- Walks the primary key of clocks.
 SELECT next_fire_at FROM clocks WHERE slot = :slot AND job_id = :job_id;
 
+-- name: lock_clocks
+-- Walks the primary key of clocks.
+SELECT c.job_id, c.next_fire_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
+ORDER BY c.slot, c.job_id
+FOR UPDATE OF c;
+
+-- name: lock_jobs
+-- Walks the primary key of jobs.
+SELECT
+    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, NULL::bigint,
+    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id
+ORDER BY j.slot, j.job_id
+FOR NO KEY UPDATE OF j;
+
+-- name: clocks_of
+-- Walks the primary key of clocks.
+SELECT c.job_id
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
+LIMIT 1;
+
 -- name: lock_lanes
 -- Walks live_lanes once per job.
 SELECT l.slot, l.job_id, l.scheduled_at
