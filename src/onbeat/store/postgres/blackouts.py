@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from onbeat.store.postgres.database import Database
+from onbeat.store.postgres.database import Connection, Database, LostRaceError
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.values import StoredBlackout
+
+_QUERIES = load_queries("blackouts")
 
 
 class PostgresBlackouts:
@@ -11,3 +15,29 @@ class PostgresBlackouts:
     def __init__(self, *, database: Database, slots: int) -> None:
         self._database = database
         self._slots = slots
+
+    async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredBlackout:
+        async def write(connection: Connection) -> StoredBlackout:
+            await connection.execute(_QUERIES["put_blackout"], namespace, name, rules, now)
+            row = await connection.fetchrow(_QUERIES["get_blackout"], namespace, name)
+            if row is None:
+                raise LostRaceError("the blackout was deleted meanwhile")
+            return StoredBlackout(*row)
+
+        return await self._database.write(write)
+
+    async def get(self, namespace: str, name: str) -> StoredBlackout | None:
+        async def read(connection: Connection) -> StoredBlackout | None:
+            row = await connection.fetchrow(_QUERIES["get_blackout"], namespace, name)
+            return None if row is None else StoredBlackout(*row)
+
+        return await self._database.read(read)
+
+    async def find(self) -> list[StoredBlackout]:
+        async def read(connection: Connection) -> list[StoredBlackout]:
+            return [StoredBlackout(*row) for row in await connection.fetch(_QUERIES["find_blackouts"])]
+
+        return await self._database.read(read)
+
+    async def delete(self, namespace: str, name: str) -> bool:
+        return await self._database.run(_QUERIES["delete_blackout"], namespace, name) > 0

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from onbeat.store.postgres.database import Database
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from onbeat.domain.errors import KeyTaken
+from onbeat.domain.states import JobState
+from onbeat.store.postgres.after_finish import withhold_clock, write_after_finish
+from onbeat.store.postgres.calendars import drop_uses, write_uses
+from onbeat.store.postgres.database import Connection, Database
+from onbeat.store.postgres.job_states import count_jobs
+from onbeat.store.postgres.lanes import pass_lanes_on
+from onbeat.store.postgres.locks import lock_job
+from onbeat.store.postgres.new_jobs import insert_jobs
+from onbeat.store.postgres.pauses import hold_pauses
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.postgres.recording import insert_mark
+from onbeat.store.rows import LARGEST, encode_strings, is_storable, stored_job
+from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
+
+_QUERIES = load_queries("jobs")
+_HELD = frozenset({JobState.PAUSED, JobState.DELETED})
+"""States in which no attempt may start."""
 
 
 class PostgresJobs:
@@ -11,3 +32,171 @@ class PostgresJobs:
     def __init__(self, *, database: Database, slots: int) -> None:
         self._database = database
         self._slots = slots
+
+    async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
+        return await self._database.write(
+            lambda connection: insert_jobs(connection, jobs, slots=self._slots, now=now)
+        )
+
+    async def get(self, job_id: int) -> StoredJob | None:
+        return await self._database.read(lambda connection: self._read_job(connection, job_id))
+
+    async def get_by_key(self, namespace: str, key: str) -> StoredJob | None:
+        if not is_storable(namespace, key):
+            return None
+
+        async def read(connection: Connection) -> StoredJob | None:
+            row = await connection.fetchrow(_QUERIES["get_job_by_key"], self._slots, namespace, key)
+            return None if row is None else stored_job(tuple(row))
+
+        return await self._database.read(read)
+
+    async def find(self, where: JobFilter, page: Page) -> list[StoredJob]:
+        if not is_storable(where.namespace, where.tag, where.text):
+            return []
+        before = page.after or (LARGEST, LARGEST)
+        state = None if where.state is None else where.state.value
+        text = None if where.text is None else where.text.casefold()
+        narrowed = (*before, state, where.tag, text, page.limit)
+
+        async def read(connection: Connection) -> list[StoredJob]:
+            if where.namespace is None:
+                rows = await connection.fetch(_QUERIES["find_jobs"], *narrowed)
+            else:
+                rows = await connection.fetch(_QUERIES["find_jobs_in_namespace"], where.namespace, *narrowed)
+            return [stored_job(tuple(row)) for row in rows]
+
+        return await self._database.read(read)
+
+    async def change(
+        self, job_id: int, *, now: int, decide: Callable[[StoredJob], JobChange | None]
+    ) -> StoredJob | None:
+        async def write(connection: Connection) -> StoredJob | None:
+            slot = job_id % self._slots
+            before = await lock_job(connection, job_id, slot=slot)
+            if before is None:
+                return None
+            recorded_until = await connection.fetchval(_QUERIES["recorded_until"], slot, job_id)
+            change = decide(replace(before, recorded_until=recorded_until))
+            if change is None:
+                return before
+            change = await _heed_pauses(connection, before, change, now=now)
+            await self._write_change(connection, before, change, now=now)
+            return await self._read_job(connection, job_id)
+
+        return await self._database.write(write)
+
+    async def _read_job(self, connection: Connection, job_id: int) -> StoredJob | None:
+        row = await connection.fetchrow(_QUERIES["get_job"], job_id % self._slots, job_id)
+        return None if row is None else stored_job(tuple(row))
+
+    async def _write_change(self, connection: Connection, before: StoredJob, change: JobChange, *, now: int) -> None:
+        """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
+        job_id, slot = before.job_id, before.job_id % self._slots
+        state = before.state if change.state is None else change.state
+        if change.cancels_pending or change.cancels_running or state is not before.state:
+            await connection.execute(_QUERIES["lock_runs_of_job"], slot, job_id)
+        for mark in change.marks:
+            await insert_mark(connection, mark, before, slot=slot, now=now)
+        if change.cancels_pending:
+            await connection.execute(_QUERIES["end_pending_of_job"], slot, job_id, now)
+        if change.cancels_running:
+            await connection.execute(_QUERIES["stop_running_of_job"], slot, job_id)
+        redefined = change.definition is not None and change.definition != before.definition
+        if redefined:
+            await connection.execute(_QUERIES["keep_version"], slot, job_id, before.version, before.definition)
+        await _write_row(
+            connection, before, change, slot=slot, state=state, raises_version=redefined or change.raises_version,
+            now=now,
+        )  # fmt: skip
+        if change.calendars is not None or state is JobState.DELETED:
+            names = () if change.calendars is None or state is JobState.DELETED else change.calendars
+            await drop_uses(connection, job_id)
+            await write_uses(connection, [(before.namespace, name, job_id) for name in names])
+        if change.definition is not None or state is JobState.DELETED:
+            rule = None if state is JobState.DELETED else change.after_finish
+            await write_after_finish(connection, job_id, rule, slot=slot)
+        if state is not JobState.ACTIVE or change.next_fire_at is None:
+            await connection.execute(_QUERIES["drop_clock"], slot, job_id)
+        elif change.next_fire_at is not KEEP:
+            await connection.execute(_QUERIES["put_clock"], slot, job_id, change.next_fire_at)
+            await withhold_clock(connection, job_id, slot=slot, now=now)
+        if state is not before.state:
+            await connection.execute(_QUERIES["hold_runs"], state in _HELD, slot, job_id)
+        await pass_lanes_on(connection, [job_id], slots=self._slots, now=now)
+
+
+async def _heed_pauses(connection: Connection, before: StoredJob, change: JobChange, *, now: int) -> JobChange:
+    """The change, but for a job that would be active though a pause covers it: that pause holds it then."""
+    if (change.state or before.state) is not JobState.ACTIVE:
+        return change
+    tags = before.tags if change.tags is None else change.tags
+    pause = (await hold_pauses(connection, [before.namespace])).covering(before.namespace, tags)
+    if pause is None:
+        return change
+    tag, note = pause
+    clock = before.next_fire_at if change.next_fire_at is KEEP else change.next_fire_at
+    # An instant that the clock shows and nobody has recorded belongs to the pause: nothing else would account for it.
+    paused_at = now if clock is None else min(now, clock - 1)
+    return replace(
+        change,
+        state=JobState.PAUSED,
+        reason=note,
+        paused_at=paused_at,
+        paused_until=None,
+        paused_by=tag,
+        next_fire_at=None,
+    )
+
+
+async def _write_row(
+    connection: Connection,
+    before: StoredJob,
+    change: JobChange,
+    *,
+    slot: int,
+    state: JobState,
+    raises_version: bool,
+    now: int,
+) -> None:
+    key = None if state is JobState.DELETED else before.key if change.key is None else change.key
+    if key != before.key:
+        await _move_key(connection, before, key)
+    name = before.name if change.name is None else change.name
+    if change.state is None:
+        reason, paused_at, paused_until = before.reason, before.paused_at, before.paused_until
+        paused_by = before.paused_by
+    else:
+        reason, paused_at, paused_until = change.reason, change.paused_at, change.paused_until
+        paused_by = change.paused_by
+    await connection.execute(
+        _QUERIES["update_job"],
+        key,
+        name,
+        encode_strings(before.tags if change.tags is None else change.tags),
+        before.version + 1 if raises_version else before.version,
+        state.value,
+        reason,
+        before.definition if change.definition is None else change.definition,
+        change.max_running,
+        now,
+        paused_at,
+        paused_until,
+        paused_by,
+        name.casefold(),
+        None if key is None else key.casefold(),
+        slot,
+        before.job_id,
+    )
+    if state is not before.state:
+        await count_jobs(connection, [(slot, before.state, -1), (slot, state, 1)])
+
+
+async def _move_key(connection: Connection, before: StoredJob, key: str | None) -> None:
+    if before.key is not None:
+        await connection.execute(_QUERIES["free_key"], before.namespace, before.key, before.job_id)
+    if key is None:
+        return
+    taken = await connection.execute(_QUERIES["take_keys"], [before.namespace], [key], [before.job_id])
+    if taken != "INSERT 0 1":
+        raise KeyTaken(f"another job in {before.namespace!r} already has the key {key!r}", field="key")
