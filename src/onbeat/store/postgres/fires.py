@@ -1,8 +1,33 @@
-"""A fire becomes a run, on PostgreSQL. Implements the contract's Fires."""
+"""A fire becomes a run, on PostgreSQL. Implements the contract's Fires.
+
+A batch is recorded with few statements for all its jobs. Where the database refuses one of its plans, it is rolled back
+and done again job by job, each under its own savepoint: then one bad job is parked and costs the others nothing.
+"""
 
 from __future__ import annotations
 
-from onbeat.store.postgres.database import Database
+import time
+from collections.abc import Callable, Sequence
+
+import asyncpg
+
+from onbeat.domain.states import JobState
+from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
+from onbeat.store.postgres.after_finish import set_clocks_after, withhold_clocks
+from onbeat.store.postgres.database import Connection, Database, savepoint
+from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
+from onbeat.store.postgres.lanes import pass_lanes_on
+from onbeat.store.postgres.locks import Lanes, lock_job, lock_lanes
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.postgres.recording import RunToWrite, insert_runs, record_fires
+from onbeat.store.rows import Row, run_view, stored_job
+from onbeat.store.values import DueJob, FiredBatch, NewRun, RunView
+
+_QUERIES = load_queries("fires")
+_RUNS = load_queries("runs")
+
+_REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
+"""What the database says of a plan that it cannot hold."""
 
 
 class PostgresFires:
@@ -11,3 +36,158 @@ class PostgresFires:
     def __init__(self, *, database: Database, slots: int) -> None:
         self._database = database
         self._slots = slots
+
+    async def record_due(
+        self,
+        *,
+        now: int,
+        limit: int,
+        decide: Decide,
+        latest: int = 0,
+        only: int | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> FiredBatch:
+        async def write(connection: Connection, *, one_by_one: bool) -> FiredBatch:
+            if only is not None:
+                rows = await connection.fetch(_QUERIES["lock_due_job"], only % self._slots, only, now)
+                clocks = [tuple(row) for row in rows]
+            else:
+                clocks = await _lock_due(connection, now=now, within=slots, limit=limit, latest=latest)
+            batch = _Batch(connection, decide=decide, slots=self._slots, now=now)
+            if clocks:
+                await batch.record(clocks, one_by_one=one_by_one)
+            return batch.tally.batch(
+                jobs=batch.looked_at,
+                parked=batch.parked,
+                next_due_at=await connection.fetchval(_QUERIES["next_due_at"], slots),
+            )
+
+        try:
+            return await self._database.write(lambda connection: write(connection, one_by_one=False))
+        except _BatchRefusedError:
+            return await self._database.write(lambda connection: write(connection, one_by_one=True))
+
+    async def insert_run(
+        self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
+    ) -> list[RunView] | None:
+        slot = job_id % self._slots
+
+        async def write(connection: Connection) -> list[RunView] | None:
+            job = await lock_job(connection, job_id, slot=slot)
+            if job is None:
+                return None
+            holds, waiting = (await lock_lanes(connection, [job_id], slots=self._slots)).get(job_id, ((), None))
+            to_write = [RunToWrite(slot, job, run) for run in decide(DueJob(job, now, holds, waiting))]
+            held = job.state in (JobState.PAUSED, JobState.DELETED)
+            written = await insert_runs(connection, to_write, held=held, now=now) if to_write else set()
+            await withhold_clocks(connection, [job_id], slots=self._slots, now=now)
+            return [
+                run_view(tuple(view))
+                for entry in to_write
+                if (job_id, entry.run.scheduled_at) in written
+                for view in await connection.fetch(_RUNS["get_live_view"], slot, job_id, entry.run.scheduled_at)
+            ]
+
+        return await self._database.write(write)
+
+    async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
+        async def read(connection: Connection) -> int | None:
+            found: int | None = await connection.fetchval(_QUERIES["next_due_at"], slots)
+            return found
+
+        return await self._database.read(read)
+
+    async def recovery_places(self) -> list[tuple[int, int]]:
+        async def read(connection: Connection) -> list[tuple[int, int]]:
+            return [(row[0], row[1]) for row in await connection.fetch(_QUERIES["recovery_places"])]
+
+        return await self._database.read(read)
+
+
+class _BatchRefusedError(Exception):
+    """The database refused a plan of the batch."""
+
+
+class _Batch:
+    """One transaction's due clocks, which it holds, and what becomes of them."""
+
+    def __init__(self, connection: Connection, *, decide: Decide, slots: int, now: int) -> None:
+        self._connection = connection
+        self._decide = decide
+        self._slots = slots
+        self._now = now
+        self._stopped: list[int] = []  # jobs whose clocks are to be removed
+        self.tally = Tally()
+        self.parked: list[tuple[int, str]] = []
+        self.looked_at = 0
+
+    async def record(self, clocks: Sequence[Row], *, one_by_one: bool) -> None:
+        """Read, decide, write."""
+        columns = [[clock[column] for clock in clocks] for column in range(3)]
+        jobs = {row[0]: tuple(row) for row in await self._connection.fetch(_QUERIES["jobs_of_clocks"], *columns)}
+        busy = [job_id for job_id, row in jobs.items() if row[15]]
+        lanes = await lock_lanes(self._connection, busy, slots=self._slots) if busy else {}
+        fires = self._plan(clocks, jobs, lanes)
+        if one_by_one:
+            for fire in fires:
+                await self._record_or_park(fire)
+        else:
+            try:
+                await record_fires(self._connection, fires, self.tally, slots=self._slots, now=self._now)
+            except _REFUSED as error:
+                raise _BatchRefusedError from error
+        await self._settle(fires)
+
+    def _plan(self, clocks: Sequence[Row], jobs: dict[int, Row], lanes: dict[int, Lanes]) -> list[PlannedFire]:
+        fires: list[PlannedFire] = []
+        must_end = time.monotonic() + PLANNING_LASTS_S
+        for slot, job_id, due_at in clocks:
+            if self.looked_at and time.monotonic() >= must_end:
+                break
+            self.looked_at += 1
+            row = jobs.get(job_id)
+            if row is None or row[6] != JobState.ACTIVE:
+                self._stopped.append(job_id)
+                continue
+            holds, waiting = lanes.get(job_id, ((), None))
+            try:
+                fires.append(plan_fire(DueJob(stored_job(row), due_at, holds, waiting), self._decide, slot=slot))
+            except Exception as error:
+                self.parked.append((job_id, reason_of(error)))
+        return fires
+
+    async def _record_or_park(self, fire: PlannedFire) -> None:
+        own = Tally()
+        try:
+            async with savepoint(self._connection):
+                await record_fires(self._connection, [fire], own, slots=self._slots, now=self._now)
+        except _REFUSED as error:
+            self.parked.append((fire.due.job.job_id, reason_of(error)))
+        else:
+            self.tally.add(own)
+
+    async def _settle(self, fires: Sequence[PlannedFire]) -> None:
+        """What concerns few jobs of a batch: those parked, those without a clock, and lanes that became free."""
+        if self.parked:
+            states = [NewState(job_id, JobState.ERROR, reason) for job_id, reason in self.parked]
+            await set_job_states(self._connection, states, slots=self._slots, now=self._now)
+        if stopped := self._stopped + [job_id for job_id, _reason in self.parked]:
+            await drop_clocks(self._connection, stopped, slots=self._slots)
+        without_clock = [fire.due.job.job_id for fire in fires if fire.plan.next_fire_at is None]
+        if without_clock:  # a run that was recorded before cannot set the clock with its end
+            await set_clocks_after(self._connection, without_clock, slots=self._slots, now=self._now)
+        if freed := self.tally.freed:
+            self.tally.pending += await pass_lanes_on(self._connection, freed, slots=self._slots, now=self._now)
+
+
+async def _lock_due(
+    connection: Connection, *, now: int, within: Sequence[int] | None, limit: int, latest: int
+) -> list[Row]:
+    """The clocks of one batch: the latest, then the earliest that are not among them."""
+    clocks: list[Row] = []
+    if latest:
+        rows = await connection.fetch(_QUERIES["lock_latest_due"], now, within, min(latest, limit))
+        clocks = [tuple(row) for row in rows]
+    taken = {clock[1] for clock in clocks}
+    earliest = await connection.fetch(_QUERIES["lock_due"], now, within, limit - len(clocks))
+    return clocks + [tuple(row) for row in earliest if row[1] not in taken]

@@ -1,0 +1,195 @@
+"""Writes what was decided about fires: runs, marks, clocks, states of jobs. One statement per step for all of them.
+
+Shared by fires, backfills and job changes. The caller holds the clock or the row of every job that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.planned import PlannedFire, Tally, leased_run
+from onbeat.store.postgres.database import Connection
+from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.values import Mark, NewRun, StoredJob
+
+_QUERIES = load_queries("fires")
+
+
+class RunToWrite(msgspec.Struct, frozen=True, gc=False):
+    """A run with the job that it is of."""
+
+    slot: int
+    job: StoredJob
+    run: NewRun
+
+
+class MarkToWrite(msgspec.Struct, frozen=True, gc=False):
+    """A mark with the job that it is of."""
+
+    slot: int
+    job: StoredJob
+    mark: Mark
+
+
+async def record_fires(
+    connection: Connection, fires: Sequence[PlannedFire], tally: Tally, *, slots: int, now: int
+) -> None:
+    """Record fires in the contract's order, counting runs that somebody else has recorded."""
+    await _make_room(connection, fires, tally, now=now)
+    to_write = [RunToWrite(fire.slot, fire.due.job, run) for fire in fires for run in fire.plan.runs]
+    if to_write:
+        written = await insert_runs(connection, to_write, held=False, now=now)
+        for entry in to_write:
+            _count_run(entry, tally, is_written=(entry.job.job_id, entry.run.scheduled_at) in written, now=now)
+    marks = [[MarkToWrite(fire.slot, fire.due.job, mark) for mark in fire.plan.marks] for fire in fires]
+    tally.marks += await _record_marks(connection, [of_job for of_job in marks if of_job], now=now)
+    await _move_clocks(connection, fires, slots=slots, now=now)
+
+
+async def insert_runs(
+    connection: Connection, to_write: Sequence[RunToWrite], *, held: bool, now: int
+) -> set[tuple[int, int]]:
+    """Write runs, after those that they displace have left their lanes.
+
+    Answer: `(job_id, scheduled_at)` of those that were written; the others' identities are recorded already, by a row
+    or inside a collapsed range.
+    """
+    displaced = [(entry.slot, entry.job.job_id, entry.run.displaces) for entry in to_write]
+    displaced = [key for key in displaced if key[2] is not None]
+    if displaced:
+        await connection.execute(_QUERIES["displace_runs"], *_columns(displaced, width=3))
+    rows = [
+        (
+            entry.slot, entry.job.job_id, run.scheduled_at, run.trigger, entry.job.version, run.lane, run.queue,
+            run.payload, run.ready_at, run.late_after, run.max_run_us,
+            *((None, None, None) if run.lease is None else (run.lease.token, run.lease.until, run.lease.worker)),
+            run.moved_us, run.priority,
+        )
+        for entry in to_write
+        for run in (entry.run,)
+    ]  # fmt: skip
+    written = await connection.fetch(_QUERIES["insert_runs"], held, now, *_columns(rows, width=16))
+    return {(row[0], row[1]) for row in written}
+
+
+async def insert_mark(connection: Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
+    """Write one mark, or add it to the blackout that it follows. False: its instant is recorded already."""
+    return await _record_marks(connection, [[MarkToWrite(slot, job, mark)]], now=now) == 1
+
+
+def _count_run(entry: RunToWrite, tally: Tally, *, is_written: bool, now: int) -> None:
+    run = entry.run
+    if not is_written:
+        tally.conflicts += 1
+        # Others of its plan, or the run that it displaced, may wait for the lane that it did not take.
+        tally.freed.append(entry.job.job_id)
+        return
+    tally.runs += 1
+    if run.lease is not None:
+        tally.leased.append(leased_run(entry.job, run, run.lease, now=now))
+    elif run.lane is not None:
+        tally.pending += 1
+
+
+async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally: Tally, *, now: int) -> None:
+    """End the runs that new ones replace and ask those to stop that they cancel.
+
+    A run to be cancelled that only waits for its next attempt ends at once, as `cancel` would end it.
+    """
+    ended: list[tuple[object, ...]] = []
+    cancelled: list[tuple[object, ...]] = []
+    for fire in fires:
+        key = (fire.slot, fire.due.job.job_id)
+        ended += [
+            (*key, mark.scheduled_at, RunState.SKIPPED, mark.reason or SkipReason.OVERLAP, mark.blocked_by, True)
+            for mark in fire.plan.replaced
+        ]
+        cancelled += [(*key, scheduled_at) for scheduled_at in fire.plan.cancelled]
+    if cancelled:
+        stopped = await connection.fetch(_QUERIES["stop_runs"], *_columns(cancelled, width=3))
+        tally.cancelled += [RunKey(row[0], row[1]) for row in stopped]
+        ended += [(*key, RunState.CANCELLED, None, None, False) for key in cancelled]
+    if ended:
+        rows = await connection.fetch(_QUERIES["end_pending_runs"], *_columns(ended, width=7), now)
+        tally.freed += [row[0] for row in rows]
+
+
+async def _record_marks(connection: Connection, marks: Sequence[Sequence[MarkToWrite]], *, now: int) -> int:
+    """Write the marks of several jobs: first the first ones of all, then the second ones, since whether the range of a
+    blackout may grow depends on the marks before it. Answer: how many were written.
+    """
+    written = 0
+    while marks:
+        darkening = [of_job[0] for of_job in marks if of_job[0].mark.reason is SkipReason.BLACKOUT]
+        grown = await _grow_blackouts(connection, darkening, now=now) if darkening else frozenset()
+        # Jobs without a blackout have nothing that could grow: all their marks go at once.
+        dark_jobs = {of_job[0].job.job_id for of_job in marks if _has_blackout(of_job)}
+        fresh = [
+            entry
+            for of_job in marks
+            for entry in (of_job[:1] if of_job[0].job.job_id in dark_jobs else of_job)
+            if entry.job.job_id not in grown
+        ]
+        if fresh:
+            written += await _insert_marks(connection, fresh, now=now)
+        written += len(grown)
+        marks = [of_job[1:] for of_job in marks if of_job[0].job.job_id in dark_jobs and len(of_job) > 1]
+    return written
+
+
+def _has_blackout(marks: Sequence[MarkToWrite]) -> bool:
+    return any(entry.mark.reason is SkipReason.BLACKOUT for entry in marks)
+
+
+async def _insert_marks(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> int:
+    rows = [
+        (
+            entry.slot, entry.job.job_id, entry.mark.scheduled_at, entry.mark.state, entry.job.version,
+            entry.mark.reason, entry.mark.count, entry.mark.until, entry.mark.blocked_by,
+        )
+        for entry in marks
+    ]  # fmt: skip
+    return int(await connection.fetchval(_QUERIES["insert_marks"], now, *_columns(rows, width=9)))
+
+
+async def _grow_blackouts(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> frozenset[int]:
+    """Add marks to the blackouts that they follow. Answer: the jobs of those that were added."""
+    rows = [
+        (
+            entry.slot, entry.job.job_id, entry.mark.scheduled_at, entry.job.version, entry.mark.count,
+            entry.mark.until,
+        )
+        for entry in marks
+    ]  # fmt: skip
+    grown = await connection.fetch(_QUERIES["grow_blackouts"], now, *_columns(rows, width=6))
+    return frozenset(row[0] for row in grown)
+
+
+async def _move_clocks(connection: Connection, fires: Sequence[PlannedFire], *, slots: int, now: int) -> None:
+    moved: list[tuple[int, int, int]] = []
+    stopped: list[int] = []
+    states: list[NewState] = []
+    for fire in fires:
+        plan, job_id = fire.plan, fire.due.job.job_id
+        if plan.state is not None:
+            states.append(NewState(job_id, plan.state, plan.reason))
+        if plan.next_fire_at is None or plan.state not in (None, JobState.ACTIVE):
+            stopped.append(job_id)
+        else:
+            moved.append((fire.slot, job_id, plan.next_fire_at))
+    if states:
+        await set_job_states(connection, states, slots=slots, now=now)
+    if stopped:
+        await drop_clocks(connection, stopped, slots=slots)
+    if moved:
+        await connection.execute(_QUERIES["move_clocks"], *_columns(moved, width=3))
+
+
+def _columns(rows: Sequence[tuple[object, ...]], *, width: int) -> list[list[object]]:
+    """One array per column, as `unnest` takes them."""
+    return [[row[column] for row in rows] for column in range(width)]
