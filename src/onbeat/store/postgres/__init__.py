@@ -16,7 +16,8 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
   where there is one, then the job's row. What it returns was read after the lock and stays true until the transaction
   ends. So two transactions never admit runs to the lanes of one job at a time.
 - Only a transaction that holds a job's row gives the job a clock: where none is there after the row was locked, none
-  appears.
+  appears. The exception is the clock that a finish sets (`after_finish.py`), which lies ahead by a second at least:
+  whoever makes such a job inactive locks its row in after_finish and looks for that clock before it commits.
 - The lock on a namespace's pauses is an advisory one: shared for those that make a job active, exclusive for those
   that begin or end a pause. So a pause that was begun is seen by all that come after, and covers all that came before.
 - Leases, finishes and cancellations lock live runs only. Whoever puts a run in line behind held lanes locks the runs

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
-from onbeat.store.postgres.after_finish import withhold_clock, write_after_finish
+from onbeat.store.postgres.after_finish import withhold_clocks, write_after_finish
 from onbeat.store.postgres.calendars import drop_uses, write_uses
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.job_states import count_jobs
@@ -120,7 +120,7 @@ class PostgresJobs:
             await connection.execute(_QUERIES["drop_clock"], slot, job_id)
         elif change.next_fire_at is not KEEP:
             await connection.execute(_QUERIES["put_clock"], slot, job_id, change.next_fire_at)
-            await withhold_clock(connection, job_id, slot=slot, now=now)
+            await withhold_clocks(connection, [job_id], slots=self._slots, now=now)
         if state is not before.state:
             await connection.execute(_QUERIES["hold_runs"], state in _HELD, slot, job_id)
         await pass_lanes_on(connection, [job_id], slots=self._slots, now=now)
