@@ -7,8 +7,9 @@ engine works behind PgBouncer in transaction mode, too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
 import asyncpg
@@ -161,6 +162,19 @@ async def connect(url: str, *, is_pooled: bool) -> Database:
     )
     await pool
     return Database(pool)
+
+
+@contextlib.asynccontextmanager
+async def savepoint(connection: Connection) -> AsyncIterator[None]:
+    """What fails inside is undone alone, and the transaction around it goes on."""
+    await connection.execute("SAVEPOINT inside")
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK TO SAVEPOINT inside; RELEASE SAVEPOINT inside")
+        raise
+    await connection.execute("RELEASE SAVEPOINT inside")
 
 
 async def _leave_as_it_is(_connection: object) -> None:

@@ -18,11 +18,12 @@ from typing import Final
 import asyncpg
 import structlog
 
-from onbeat.store.postgres.database import Connection, Database
+from onbeat.store.postgres.database import Connection, Database, savepoint
 from onbeat.store.postgres.queries import load_queries
 
 log = structlog.get_logger(__name__)
 
+_META = load_queries("meta")
 _QUERIES = load_queries("partitions")
 
 DAY_US: Final = 86_400_000_000
@@ -71,12 +72,12 @@ class Partition:
 _EPOCH_US: Final = date(1970, 1, 1).toordinal() * DAY_US
 
 
-async def make_partitions(database: Database, *, now: int) -> int:
-    """Make those of today and of the days ahead that are missing. Answer: how many are missing still.
+async def make_partitions(database: Database) -> int:
+    """Make those of today, by the database's clock, and of the days ahead. Answer: how many could not be made now.
 
     A day whose instants lie in the default partition already keeps them there and gets no partition.
     """
-    existing = await _find(database)
+    now, existing = await database.read(_read_clock), await _find(database)
     missing = [partition for partition in _ahead(now) if partition not in existing]
     left = 0
     for partition in missing:
@@ -113,13 +114,17 @@ async def _find(database: Database) -> dict[Partition, bool]:
     return await database.read(read)
 
 
+async def _read_clock(connection: Connection) -> int:
+    return int(await connection.fetchval(_META["read_clock"]))
+
+
 def _parse(name: str) -> Partition:
     table, _, day = name.rpartition("_")
     return Partition(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date(), table)
 
 
 def _ahead(now: int) -> Iterator[Partition]:
-    today = date.fromordinal((now + _EPOCH_US) // DAY_US)
+    today = datetime.fromtimestamp(now // 1_000_000, UTC).date()
     for number in range(DAYS_AHEAD + 1):
         for table in (RUNS, ATTEMPTS):
             yield Partition(today + timedelta(days=number), table)
@@ -134,7 +139,7 @@ async def _make(database: Database, partition: Partition) -> bool:
         if await connection.fetchval(partition.write("default_holds_rows"), partition.from_at, partition.to_at):
             return True
         try:
-            async with connection.transaction():
+            async with savepoint(connection):
                 await connection.execute(_BRIEFLY)
                 await connection.execute(partition.write("create_partition"))
         except _IN_THE_WAY:
@@ -158,7 +163,7 @@ async def _take_out(database: Database, partition: Partition, *, ended_before: i
         if not await connection.fetchval(_QUERIES["try_lock_partitions"]):
             return False
         try:
-            async with connection.transaction():
+            async with savepoint(connection):
                 await connection.execute(_BRIEFLY)
                 await connection.execute(partition.write("detach_partition"))
                 # Asked again under the lock: what was written since is seen now, and nothing is written any more.
@@ -178,7 +183,7 @@ async def _drop(database: Database, partition: Partition, *, most: int) -> int:
         if not await connection.fetchval(_QUERIES["try_lock_partitions"]):
             return 0
         try:
-            async with connection.transaction():
+            async with savepoint(connection):
                 await connection.execute(_AT_LEISURE)
                 rows = int(await connection.fetchval(partition.write("count_rows"), most))
                 if partition.table == RUNS:

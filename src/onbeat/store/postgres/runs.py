@@ -8,7 +8,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.states import ENDED, RunState
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.lookups import read_run
-from onbeat.store.postgres.partitions import drop_partitions
+from onbeat.store.postgres.partitions import drop_partitions, make_partitions
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.rows import LARGEST, attempt_view, run_view
 from onbeat.store.values import AttemptView, Page, RunFilter, RunView
@@ -43,6 +43,7 @@ class PostgresRuns:
         return await self._database.read(read)
 
     async def prune(self, *, ended_before: int, limit: int) -> int:
+        await make_partitions(self._database)
         dropped = await drop_partitions(self._database, ended_before=ended_before, limit=limit)
 
         async def prune_rows(connection: Connection) -> int:

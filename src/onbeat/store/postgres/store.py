@@ -15,6 +15,7 @@ from onbeat.store.postgres.jobs import PostgresJobs
 from onbeat.store.postgres.leases import PostgresLeases
 from onbeat.store.postgres.migrate import Schema, check_serves, load_migrations, read_schema, upgrade
 from onbeat.store.postgres.nodes import PostgresNodes
+from onbeat.store.postgres.partitions import make_partitions
 from onbeat.store.postgres.pauses import PostgresPauses
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.runs import PostgresRuns
@@ -119,6 +120,7 @@ async def open_database(url: str, *, create: bool, slots: int) -> PostgresStore:
         if schema.version == 0 and create:
             schema = await _upgrade(database, slots=slots)
         check_serves(schema, newest=len(load_migrations()))
+        await make_partitions(database)
     except BaseException:
         await database.close()
         raise
@@ -136,7 +138,10 @@ async def upgrade_database(url: str, *, slots: int) -> tuple[Schema, Schema]:
 
 
 async def _upgrade(database: Database, *, slots: int) -> Schema:
-    return await upgrade(database, migrations=load_migrations(), slots=slots, now=await _read_clock(database))
+    now = await _read_clock(database)
+    schema = await upgrade(database, migrations=load_migrations(), slots=slots, now=now)
+    await make_partitions(database)
+    return schema
 
 
 async def _read_clock(database: Database) -> int:
