@@ -34,9 +34,7 @@ class PostgresJobs:
         self._slots = slots
 
     async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
-        return await self._database.write(
-            lambda connection: insert_jobs(connection, jobs, slots=self._slots, now=now)
-        )
+        return await self._database.write(lambda connection: insert_jobs(connection, jobs, slots=self._slots, now=now))
 
     async def get(self, job_id: int) -> StoredJob | None:
         return await self._database.read(lambda connection: self._read_job(connection, job_id))

@@ -1,4 +1,6 @@
-"""Writes new jobs, thousands with a handful of statements. What is taken is read first, so that losing is the exception.
+"""Writes new jobs: thousands with a handful of statements.
+
+What is taken is read first, so that a transaction begins anew only where another one is taking the same just then.
 """
 
 from __future__ import annotations
@@ -78,9 +80,7 @@ async def _take_keys(connection: Connection, jobs: Sequence[NewJob]) -> None:
         raise LostRaceError("another transaction took a key")
 
 
-async def _insert(
-    connection: Connection, written: Sequence[tuple[NewJob, StoredJob]], *, slots: int, now: int
-) -> None:
+async def _insert(connection: Connection, written: Sequence[tuple[NewJob, StoredJob]], *, slots: int, now: int) -> None:
     rows = sorted(
         (
             row.job_id % slots, row.job_id, row.namespace, row.key, row.name, encode_strings(row.tags),

@@ -54,14 +54,14 @@ class PostgresPauses:
         await self._database.run(_QUERIES["drop_pause"], namespace, tag)
 
     async def jobs_held_by(self, namespace: str, tag: str, *, limit: int) -> list[int]:
-        return await self._job_ids("jobs_held_by", namespace, tag, limit)
+        return await self._job_ids(_QUERIES["jobs_held_by"], namespace, tag, limit)
 
     async def jobs_over(self, *, now: int, limit: int) -> list[int]:
-        return await self._job_ids("pauses_over", now, limit)
+        return await self._job_ids(_QUERIES["pauses_over"], now, limit)
 
     async def _job_ids(self, query: str, *bindings: object) -> list[int]:
         async def read(connection: Connection) -> list[int]:
-            return [row[0] for row in await connection.fetch(_QUERIES[query], *bindings)]
+            return [row[0] for row in await connection.fetch(query, *bindings)]
 
         return await self._database.read(read)
 
