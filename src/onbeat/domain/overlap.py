@@ -7,7 +7,7 @@ is decided here is only which lane to ask for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -127,3 +127,13 @@ def forced_lane(holds: Sequence[Hold]) -> int | None:
     """A lane for a run that is forced past the overlap rule. None: MAX_RUNNING of them are live already."""
     taken = {hold.lane for hold in holds}
     return next((lane for lane in range(FIRST_FORCED_LANE, FIRST_FORCED_LANE + MAX_RUNNING) if lane not in taken), None)
+
+
+def lowest_free_lane(held: Collection[int], *, max_running: int) -> int | None:
+    """The lane that the next run gets. None: the job holds as many lanes as it may, lowered limits included.
+
+    Forced runs have lanes of their own and count for nothing here.
+    """
+    if sum(lane < FIRST_FORCED_LANE for lane in held) >= max_running:
+        return None
+    return next(lane for lane in range(max_running) if lane not in held)

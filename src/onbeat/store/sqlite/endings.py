@@ -10,33 +10,14 @@ import apsw
 from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
-from onbeat.store.rows import Row, encode_response, live_run, storable_text
+from onbeat.store.live_row import LiveRow
+from onbeat.store.rows import JOB_STATES, Row, encode_response, storable_text
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.values import AcceptRun, EndRun, LiveRun, RetryRun, Verdict
+from onbeat.store.values import AcceptRun, RetryRun, Verdict
+from onbeat.store.verdicts import allowed, counts_as_failed
 
 _LEASES = load_queries("leases")
 _JOBS = load_queries("jobs")
-
-
-class LiveRow:
-    """A live run with the columns that decisions do not see: tokens and what the last attempt came to."""
-
-    __slots__ = ("duration_us", "error", "last_token", "lease_token", "outcome", "run", "slot", "status")
-
-    def __init__(self, row: Row, *, slots: int) -> None:
-        self.run: LiveRun = live_run(row)
-        self.slot: int = self.run.key.job_id % slots
-        self.lease_token: bytes | None = row[18]
-        self.last_token: bytes | None = row[19]
-        self.outcome: str | None = row[20]
-        self.status: int | None = row[21]
-        self.error: str | None = row[22]
-        self.duration_us: int | None = row[23]
-
-    @property
-    def key_columns(self) -> tuple[int, int, int]:
-        """The primary key."""
-        return self.slot, self.run.key.job_id, self.run.key.scheduled_at
 
 
 def read_live(connection: apsw.Connection, job_id: int, scheduled_at: int, *, slots: int) -> LiveRow | None:
@@ -70,19 +51,18 @@ def end_as_it_stands(
 def write_verdict(
     connection: apsw.Connection, live: LiveRow, verdict: Verdict, outcome: Outcome, *, token: bytes | None, now: int
 ) -> Verdict:
-    """Write what was decided about an attempt that ended with `outcome`. Answer: what was in fact written.
+    """Write what was decided about an attempt that ended with `outcome`. Answer: what was in fact written
+    (see `verdicts.allowed`).
 
-    `token` is the lease under which the attempt was finished; None where nobody finished it. A run that was asked to
-    stop, or whose job is deleted, does not run again whatever the verdict: it ends as cancelled.
+    `token` is the lease under which the attempt was finished; None where nobody finished it.
     """
-    if isinstance(verdict, RetryRun) and (obstacle := _what_forbids_a_retry(connection, live)):
-        verdict = EndRun(RunState.CANCELLED, obstacle)
+    job_state = connection.execute(_LEASES["job_state"], (live.run.key.job_id,)).get
+    verdict = allowed(verdict, live, job_state=None if job_state is None else JOB_STATES[job_state])
     if isinstance(verdict, AcceptRun):
         assert token is not None
         accept(connection, live, token=token, until=verdict.until, outcome=outcome, now=now)
         return verdict
-    counts = isinstance(verdict, EndRun) or verdict.counts
-    if counts and outcome.kind is not OutcomeKind.SUCCEEDED:
+    if counts_as_failed(verdict, outcome):
         connection.execute(
             _LEASES["insert_attempt"],
             (
@@ -134,14 +114,6 @@ def make_pending(
 def _move_to_history(connection: apsw.Connection, live: LiveRow, values: Row) -> None:
     connection.execute(_LEASES["end_run"], (*values, *live.key_columns))
     connection.execute(_LEASES["delete_live"], live.key_columns)
-
-
-def _what_forbids_a_retry(connection: apsw.Connection, live: LiveRow) -> str | None:
-    if live.run.cancel_requested:
-        return "cancelled while an attempt was running"
-    if connection.execute(_LEASES["job_state"], (live.run.key.job_id,)).get == JobState.DELETED:
-        return "the job was deleted while an attempt was running"
-    return None
 
 
 def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: int) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import apsw
-from msgspec.structs import replace
 
-from onbeat.domain.callback import callback_token, tokens_match
+from onbeat.domain.callback import callback_token
 from onbeat.domain.ids import RunKey
-from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import RunState
+from onbeat.store.live_row import LiveRow
 from onbeat.store.rows import RUN_STATES, Row, encode_response
-from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
+from onbeat.store.sqlite.endings import end_as_it_stands, read_live, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.writer import BatchRefusedError
-from onbeat.store.values import AcceptRun, EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
+from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, Verdict
+from onbeat.store.verdicts import answer, judge, judge_lost, lost_outcome, refusal
 
 _QUERIES = load_queries("leases")
 _RUNS = load_queries("runs")
@@ -59,16 +60,15 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
     answers: list[Finished] = []
     freed: list[int] = []
     for live in [LiveRow(row, slots=slots) for row in lost + overdue]:
-        verdict = _judge(connection, live, decide)
-        if isinstance(verdict, RetryRun) and _is_past_deadline(live, now=now):
-            # Its time is up: waiting for another attempt would bring it back here for ever.
-            verdict = EndRun(RunState.TIMED_OUT, "max_run_time passed")
+        definition, next_fire_at = _job_of_run(connection, live)
+        verdict = judge_lost(live, decide, definition=definition, next_fire_at=next_fire_at, now=now)
         if live.run.state is RunState.RUNNING:
-            written = write_verdict(connection, live, verdict, _lost_outcome(live, now=now), token=None, now=now)
-            answers.append(_answer(live, written, freed=freed))
+            verdict = write_verdict(connection, live, verdict, lost_outcome(live, now=now), token=None, now=now)
         elif isinstance(verdict, EndRun):
             end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
-            answers.append(_answer(live, verdict, freed=freed))
+        else:
+            continue
+        answers.append(_answer(live, verdict, freed=freed))
     if freed:
         pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
@@ -111,7 +111,13 @@ def finish_held(
     if _is_success(item) and not live.run.cancel_requested:
         freed += _end_successes(connection, [item], now=now, slots=slots)
         return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
-    verdict = _judge(connection, live, lambda run, definition: decide(run, definition, item))
+    definition, next_fire_at = _job_of_run(connection, live)
+    verdict = judge(
+        live,
+        lambda run, definition: decide(run, definition, item),
+        definition=definition,
+        next_fire_at=next_fire_at,
+    )
     written = write_verdict(connection, live, verdict, item.outcome, token=item.token, now=now)
     return _answer(live, written, freed=freed)
 
@@ -132,60 +138,32 @@ def _success_row(item: Finish, *, now: int, slots: int) -> Row:
 def refuse(
     connection: apsw.Connection, key: RunKey, live: LiveRow | None, *, tokens: tuple[bytes, bytes], slots: int
 ) -> Finished:
-    """Say why a token changes nothing: it has done so before, the run has ended, or the lease is another's.
-
-    `tokens` are two because a worker's report also comes too late, and is repeated, where its handler has reported
-    under the token made from it.
-    """
+    """Say why a token changes nothing."""
     key_columns = (key.job_id % slots, key.job_id, key.scheduled_at)
     state, last_token, ready_at = None, None, None
     if live is not None:
-        state, last_token = live.run.state, live.last_token
-        ready_at = live.run.ready_at if state is RunState.PENDING else None
+        state, last_token, ready_at = live.run.state, live.last_token, live.run.ready_at
     else:
         for name, ended_token in connection.execute(_RUNS["ended_token"], key_columns):
             state, last_token = RUN_STATES[name], ended_token
-    if (
-        any(tokens_match(last_token, token) for token in tokens)
-        or connection.execute(_QUERIES["finished_by_token"], (*key_columns, *tokens)).get
-    ):
-        return Finished(key, FinishResult.REPEATED, state, ready_at)
-    if live is None and state is not None:
-        return Finished(key, FinishResult.RUN_TERMINAL, state)
-    return Finished(key, FinishResult.LEASE_LOST, state)
+    has_failed_before = connection.execute(_QUERIES["finished_by_token"], (*key_columns, *tokens)).get is not None
+    return refusal(
+        key,
+        state=state,
+        last_token=last_token,
+        ready_at=ready_at,
+        tokens=tokens,
+        has_failed_before=has_failed_before,
+    )
 
 
-def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun, str], Verdict]) -> Verdict:
-    """Ask for the verdict. A decision that fails ends its own run, so that it cannot hold up the whole batch."""
+def _job_of_run(connection: apsw.Connection, live: LiveRow) -> tuple[str, int | None]:
+    """The definition that the run goes by, and the clock of its job."""
     definition = connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, live.run.key.job_id)).get
-    next_fire_at = connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get
-    try:
-        return decide(replace(live.run, next_fire_at=next_fire_at), definition)
-    except Exception as error:
-        return EndRun(RunState.FAILED, f"the outcome cannot be judged: {error}")
-
-
-def _lost_outcome(live: LiveRow, *, now: int) -> Outcome:
-    run = live.run
-    started_at = now if run.attempt_started_at is None else run.attempt_started_at
-    kind, error = OutcomeKind.LEASE_LOST, "the worker did not report in time"
-    if _is_past_deadline(live, now=now):
-        kind, error = OutcomeKind.TIMED_OUT, "max_run_time passed"
-    elif run.accepted_at is not None and run.cancel_requested:
-        kind, error = OutcomeKind.CANCELLED, "cancelled while its handler held it"
-    elif run.accepted_at is not None:
-        error = "the handler accepted the run and did not report in time"
-    return Outcome(kind=kind, started_at=started_at, duration_us=max(now - started_at, 0), error=error)
-
-
-def _is_past_deadline(live: LiveRow, *, now: int) -> bool:
-    return live.run.deadline_at is not None and live.run.deadline_at <= now
+    return definition, connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get
 
 
 def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:
-    if isinstance(written, AcceptRun):
-        return Finished(live.run.key, FinishResult.ACCEPTED, RunState.RUNNING)
-    if isinstance(written, RetryRun):
-        return Finished(live.run.key, FinishResult.WILL_RETRY, RunState.PENDING, written.ready_at)
-    freed.append(live.run.key.job_id)
-    return Finished(live.run.key, FinishResult.ENDED, written.state)
+    if isinstance(written, EndRun):
+        freed.append(live.run.key.job_id)
+    return answer(live.run.key, written)

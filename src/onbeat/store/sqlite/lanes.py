@@ -6,25 +6,15 @@ unique index `live_lanes`; this module only decides who gets what is free.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import apsw
 
-from onbeat.domain.overlap import FIRST_FORCED_LANE
+from onbeat.domain.overlap import lowest_free_lane
 from onbeat.store.sqlite.after_finish import set_clocks_after
 from onbeat.store.sqlite.queries import load_queries
 
 _QUERIES = load_queries("leases")
-
-
-def lowest_free_lane(held: Collection[int], *, max_running: int) -> int | None:
-    """The lane that the next run gets. None: the job holds as many lanes as it may, lowered limits included.
-
-    Forced runs have lanes of their own and count for nothing here.
-    """
-    if sum(lane < FIRST_FORCED_LANE for lane in held) >= max_running:
-        return None
-    return next(lane for lane in range(max_running) if lane not in held)
 
 
 def free_lane(connection: apsw.Connection, job_id: int, *, slot: int) -> int | None:
