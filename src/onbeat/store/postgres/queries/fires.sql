@@ -27,11 +27,12 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: jobs_of_clocks
 -- Walks the primary keys of jobs and live_runs. A statement of its own: what the clocks' locks waited for is seen.
--- `busy` saves looking at lanes for the many jobs that have no live run.
+-- `busy` saves looking at lanes for the many jobs that have no live run. With LIMIT, since the planner may answer an
+-- EXISTS in this place by reading all of live_runs once.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by,
-    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+    (SELECT true FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id LIMIT 1) AS busy
 FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[]) AS c (slot, job_id, next_fire_at)
 JOIN jobs AS j ON j.slot = c.slot AND j.job_id = c.job_id;
 
