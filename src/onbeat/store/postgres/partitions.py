@@ -173,7 +173,13 @@ async def _take_out(database: Database, partition: Partition, *, ended_before: i
             return False
         return True
 
-    return not await database.read(is_needed) and await database.write(write)
+    async def look(connection: Connection) -> bool:
+        try:
+            return await is_needed(connection)
+        except asyncpg.UndefinedTableError:
+            return True  # another node dropped it
+
+    return not await database.read(look) and await database.write(write)
 
 
 async def _drop(database: Database, partition: Partition, *, most: int) -> int:

@@ -50,9 +50,8 @@ SELECT
     cancel_requested, lease_until, deadline_at, moved_us, accepted_at, progress_percent, progress_message, progress_at
 FROM live_runs
 WHERE
-    (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
-    AND state = ANY(:states::text[])
-    AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
+    state = ANY(:states::text[]) AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
+    AND (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
 ORDER BY scheduled_at DESC, job_id DESC
 LIMIT :limit;
 
@@ -65,10 +64,9 @@ SELECT
     cancel_requested, lease_until, deadline_at, moved_us, accepted_at, progress_percent, progress_message, progress_at
 FROM live_runs
 WHERE
-    slot = :slot AND job_id = :job_id
+    state = ANY(:states::text[]) AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
+    AND slot = :slot AND job_id = :job_id
     AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
-    AND state = ANY(:states::text[])
-    AND coalesce(first_started_at > late_after, false) = ANY(:lates::boolean[])
 ORDER BY scheduled_at DESC
 LIMIT :limit;
 
@@ -81,9 +79,8 @@ SELECT
     false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
 FROM ended_runs
 WHERE
-    (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
-    AND state = ANY(:states::text[])
-    AND late = ANY(:lates::boolean[])
+    state = ANY(:states::text[]) AND late = ANY(:lates::boolean[])
+    AND (scheduled_at, job_id) < (:before_scheduled_at::bigint, :before_job_id::bigint) AND scheduled_at >= :scheduled_from
 ORDER BY scheduled_at DESC, job_id DESC
 LIMIT :limit;
 
@@ -96,10 +93,9 @@ SELECT
     false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
 FROM ended_runs
 WHERE
-    slot = :slot AND job_id = :job_id
+    state = ANY(:states::text[]) AND late = ANY(:lates::boolean[])
+    AND slot = :slot AND job_id = :job_id
     AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
-    AND state = ANY(:states::text[])
-    AND late = ANY(:lates::boolean[])
 ORDER BY scheduled_at DESC
 LIMIT :limit;
 
@@ -136,11 +132,10 @@ SELECT
     false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
 FROM ended_runs
 WHERE
-    slot = :slot AND job_id = :job_id
+    state = ANY(:states::text[]) AND late = ANY(:lates::boolean[])
+    AND slot = :slot AND job_id = :job_id
     AND scheduled_at < :before_scheduled_at AND scheduled_at >= :scheduled_from
     AND (state <> 'succeeded' OR late)
-    AND state = ANY(:states::text[])
-    AND late = ANY(:lates::boolean[])
 ORDER BY scheduled_at DESC
 LIMIT :limit;
 
