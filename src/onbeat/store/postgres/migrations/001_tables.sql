@@ -37,8 +37,9 @@ CREATE TABLE jobs (
     CHECK ((key IS NULL) = (folded_key IS NULL))
 );
 
-CREATE INDEX jobs_by_age ON jobs (created_at, job_id) WHERE state <> 'deleted';
-CREATE INDEX jobs_by_namespace ON jobs (namespace, created_at, job_id) WHERE state <> 'deleted';
+-- Each has a condition that only its own query states: before a table is analysed the planner takes one for the other.
+CREATE INDEX jobs_by_age ON jobs (created_at, job_id) WHERE state <> 'deleted' AND created_at >= 0;
+CREATE INDEX jobs_by_namespace ON jobs (namespace, created_at, job_id) WHERE state <> 'deleted' AND namespace <> '';
 CREATE INDEX jobs_deleted ON jobs (updated_at) WHERE state = 'deleted';
 CREATE INDEX jobs_paused_by ON jobs (namespace, paused_by) WHERE paused_by IS NOT NULL;
 CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT NULL;

@@ -108,17 +108,18 @@ LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE k.namespace = :namespace AND k.key = :key;
 
 -- name: find_jobs
--- Walks jobs_by_age backwards from the cursor.
+-- Walks jobs_by_age backwards from the cursor. Filters stand in CASE, which the planner believes to keep half of all:
+-- of what it believes to keep few, it reads everything and sorts it, rather than stop at a page.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE
-    j.state <> 'deleted'
+    j.state <> 'deleted' AND j.created_at >= 0
     AND (j.created_at, j.job_id) < (:before_created_at, :before_job_id)
-    AND (:state::text IS NULL OR j.state = :state)
-    AND (:tag::text IS NULL OR j.tags::jsonb ? :tag)
-    AND (:text::text IS NULL OR strpos(j.folded_name, :text) > 0 OR strpos(j.folded_key, :text) > 0)
+    AND CASE WHEN :state::text IS NULL THEN true ELSE j.state = :state END
+    AND CASE WHEN :tag::text IS NULL THEN true ELSE j.tags::jsonb ? :tag END
+    AND CASE WHEN :text::text IS NULL THEN true ELSE strpos(j.folded_name, :text) > 0 OR strpos(j.folded_key, :text) > 0 END
 ORDER BY j.created_at DESC, j.job_id DESC
 LIMIT :limit;
 
@@ -129,11 +130,11 @@ SELECT
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
 FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
 WHERE
-    j.namespace = :namespace AND j.state <> 'deleted'
+    j.namespace = :namespace AND j.state <> 'deleted' AND j.namespace <> ''
     AND (j.created_at, j.job_id) < (:before_created_at, :before_job_id)
-    AND (:state::text IS NULL OR j.state = :state)
-    AND (:tag::text IS NULL OR j.tags::jsonb ? :tag)
-    AND (:text::text IS NULL OR strpos(j.folded_name, :text) > 0 OR strpos(j.folded_key, :text) > 0)
+    AND CASE WHEN :state::text IS NULL THEN true ELSE j.state = :state END
+    AND CASE WHEN :tag::text IS NULL THEN true ELSE j.tags::jsonb ? :tag END
+    AND CASE WHEN :text::text IS NULL THEN true ELSE strpos(j.folded_name, :text) > 0 OR strpos(j.folded_key, :text) > 0 END
 ORDER BY j.created_at DESC, j.job_id DESC
 LIMIT :limit;
 
@@ -173,7 +174,8 @@ SELECT
 FROM ended;
 
 -- name: stop_running_of_job
--- As stop_run does. Walks the primary key of live_runs for one job.
+-- As stop_runs does. Walks the primary key of live_runs for one job: `state = 'running'` would let the planner take
+-- live_leased, all that run.
 UPDATE live_runs SET
     cancel_requested = true, lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE 0 END
-WHERE slot = :slot AND job_id = :job_id AND state = 'running';
+WHERE slot = :slot AND job_id = :job_id AND state <> 'pending';

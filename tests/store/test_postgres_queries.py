@@ -1,0 +1,199 @@
+"""The SQL files: every query is used, names slot, and walks the index that its comment names on an unanalysed database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.support.postgres import Databases
+
+import onbeat.store.postgres
+from onbeat.store.open import open_store
+from onbeat.store.postgres.database import _BEGIN_READ
+from onbeat.store.postgres.queries import load_queries, number_parameters
+
+PACKAGE = Path(onbeat.store.postgres.__file__).parent
+NOUNS = tuple(sorted(path.stem for path in (PACKAGE / "queries").glob("*.sql")))
+STATEMENT = re.compile(r'"(SELECT|UPDATE|DELETE|CREATE|INSERT INTO) ')
+HOT = ("clocks", "jobs", "live_runs", "ended_runs", "ended_ranges", "attempts", "after_finish", "job_versions")
+SMALL = {"api_keys", "secrets", "nodes", "pauses", "job_counts", "job_versions", "meta", "backfills"}
+UTILITY = re.compile(r"(CREATE|ALTER|DROP) ")
+OVER_ALL_SLOTS = {
+    "find_jobs",  # lists and figures for people
+    "find_jobs_in_namespace",
+    "find_live",
+    "find_ended",
+    "find_notable",
+    "live_figures",
+    "jobs_held_by",  # a pause of many jobs ends
+    "pauses_over",
+    "recovery_places",  # once at a start
+    "default_holds_rows",  # partitions are of all slots
+    "holds_younger",
+    "holds_runs",
+    "count_rows",
+    "next_ready_at",  # the head of an index
+    "count_overdue",
+}
+READS_ALL = {
+    "find_calendars": "few rows",
+    "find_blackouts": "few rows",
+    "calendar_to_replan": "a partial index that is usually empty",
+    "any_to_replan": "a partial index that is usually empty",
+    "live_figures": "live_runs is small; the earliest clock is the first of its index",
+    "find_live": "live_runs is small",
+    "recovery_places": "live_runs is small, and asked once at a start",
+    "next_due_at": "the first row of an index",
+    "holds_runs": "live_runs is small, and asked once a day",
+    "count_rows": "up to its limit, once a day",
+    "compact_job_counts": "few rows",
+    "find_partitions": "the catalogue",
+    "prune_versions": "former definitions only",
+}
+VALUES = {
+    "bigint": f"{time.time_ns() // 1000}",  # of today, for which there is a partition
+    "integer": "1",
+    "smallint": "1",
+    "text": "'a'",
+    "boolean": "true",
+    "bytea": "''",
+    "double precision": "1",
+    "bigint[]": "'{}'",
+    "integer[]": "'{}'",
+    "text[]": "'{}'",
+    "boolean[]": "'{}'",
+    "bytea[]": "'{}'",
+}
+
+
+def queries() -> Iterator[tuple[str, str, str, str]]:
+    """Noun, name, comment, statement with numbered parameters."""
+    for noun in NOUNS:
+        text = files("onbeat.store.postgres.queries").joinpath(f"{noun}.sql").read_text(encoding="utf-8")
+        for name, statement in load_queries(noun).items():
+            comment = re.search(rf"^-- name: {name}\n((?:--.*\n)*)", text, re.MULTILINE)
+            assert comment is not None
+            yield noun, name, comment[1], statement
+
+
+ALL = list(queries())
+PLANNED = [query for query in ALL if not UTILITY.match(query[3])]
+
+
+class Plans:
+    """How a freshly made database executes each statement, under the settings of the engine's transactions."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, list[dict[str, Any]]] = {}
+        self.index_of: dict[str, str] = {}
+        """Indexes of partitions, by name; the value is the index of the whole table."""
+
+    async def read(self, url: str) -> None:
+        await (await open_store(url)).close()
+        connection = await asyncpg.connect(url)
+        try:
+            partition = await connection.fetchval("SELECT max(relname) FROM pg_class WHERE relname ~ '^ended_runs_2.*[0-9]$'")
+            self.index_of = {
+                row[0]: row[1]
+                for row in await connection.fetch(
+                    "SELECT i.inhrelid::regclass::text, i.inhparent::regclass::text FROM pg_inherits AS i"
+                )
+            }
+            for _noun, name, _comment, statement in PLANNED:
+                await connection.execute(_BEGIN_READ.replace("READ ONLY", "READ WRITE"))
+                text = statement.replace("{partition}", partition).replace("{table}", "ended_runs")
+                await connection.execute(f"PREPARE planned AS {text}")
+                types = await connection.fetchval(
+                    "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'planned'"
+                )
+                values = f"({', '.join(VALUES[name] for name in types)})" if types else ""
+                explained = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE planned{values}")
+                await connection.execute("DEALLOCATE planned")
+                self.nodes[name] = list(_walk(json.loads(explained)[0]["Plan"]))
+                await connection.execute("ROLLBACK")
+        finally:
+            await connection.close()
+
+    def indexes(self, name: str) -> set[str]:
+        """The indexes that a statement walks, those of partitions under the name of the whole table's."""
+        found = {node["Index Name"] for node in self.nodes[name] if "Index Name" in node}
+        return {self.index_of.get(index, index) for index in found}
+
+
+def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _walk(child)
+
+
+@pytest.fixture(scope="module")
+def plans(databases: Databases) -> Plans:
+    """Of an empty database that was never analysed."""
+    found = Plans()
+    with databases.fresh() as url:
+        asyncio.run(found.read(url))
+    return found
+
+
+def test_query_names_are_unique_over_all_files() -> None:
+    names = [name for _noun, name, _comment, _statement in ALL]
+    assert len(names) == len(set(names))
+
+
+def test_every_query_is_used_and_every_name_exists() -> None:
+    source = "\n".join(path.read_text() for path in PACKAGE.glob("*.py"))
+    used = set(re.findall(r'_[A-Z]+\["(\w+)"\]', source))
+    assert used == {name for _noun, name, _comment, _statement in ALL}
+
+
+def test_no_statement_is_built_or_written_in_python() -> None:
+    for path in PACKAGE.glob("*.py"):
+        assert not STATEMENT.search(path.read_text()), path
+
+
+@pytest.mark.parametrize(("name", "statement"), [(query[1], query[3]) for query in ALL if query[1] not in OVER_ALL_SLOTS])
+def test_statement_over_a_distributed_table_names_the_slot(name: str, statement: str) -> None:
+    if not UTILITY.match(statement) and re.search(rf"\b(FROM|JOIN|INTO|UPDATE|USING) ({'|'.join(HOT)})\b", statement):
+        assert re.search(r"\bslot\b", statement), name
+
+
+@pytest.mark.parametrize(("name", "comment"), [(query[1], query[2]) for query in PLANNED], ids=[q[1] for q in PLANNED])
+def test_query_walks_what_its_comment_names(plans: Plans, name: str, comment: str) -> None:
+    walked = plans.indexes(name)
+    known = set(re.findall(r"[a-z]+(?:_[a-z]+)+", " ".join(re.findall(r"[Ww]alks ([^.:]*)", comment))))
+    tables = {"live_runs", "ended_runs", "ended_ranges", "after_finish", "job_keys", "calendar_uses", "saved_answers"}
+    for index in known - tables - {"attempts_default_by_time", "ended_default_by_end", "job_id"}:
+        assert index in walked, walked
+    if "primary key" in comment:
+        assert any(index.endswith("_pkey") for index in walked), walked
+
+
+@pytest.mark.parametrize("name", [query[1] for query in PLANNED])
+def test_query_reads_no_table_from_end_to_end(plans: Plans, name: str) -> None:
+    for node in plans.nodes[name]:
+        table = plans.index_of.get(node.get("Relation Name", ""), node.get("Relation Name"))
+        if table in SMALL or name in READS_ALL:
+            continue
+        assert node["Node Type"] not in ("Hash Join", "Merge Join"), node
+        if node["Node Type"] == "Seq Scan":
+            pytest.fail(f"{name} reads all of {table}")
+        if node["Node Type"] in ("Index Scan", "Index Only Scan", "Bitmap Index Scan") and "Index Cond" not in node:
+            pytest.fail(f"{name} reads all of the index {node['Index Name']}")
+
+
+def test_exceptions_are_still_needed() -> None:
+    names = {query[1] for query in ALL}
+    assert names >= OVER_ALL_SLOTS
+    assert names >= READS_ALL.keys()
+
+
+def test_parameters_are_numbered_by_first_appearance_and_casts_are_none() -> None:
+    assert number_parameters("a = :b AND c = :d::bigint OR e = :b") == "a = $1 AND c = $2::bigint OR e = $1"
