@@ -50,7 +50,8 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
     while True:
         locked.update((row[1], row[2]) for row in await connection.fetch(_QUERIES["lock_lanes"], *asked))
         holds: dict[int, list[LaneHold]] = {}
-        for row in await connection.fetch(_QUERIES["lane_holds"], *asked):
+        rows = await connection.fetch(_QUERIES["lane_holds"], *asked)
+        for row in sorted(rows, key=lambda row: int(row[0])):
             holds.setdefault(row[6], []).append(lane_hold(tuple(row)))
         if all((job_id, hold.scheduled_at) in locked for job_id, held in holds.items() for hold in held):
             break

@@ -151,8 +151,12 @@ CREATE TABLE live_runs (
 CREATE UNIQUE INDEX live_lanes ON live_runs (slot, job_id, lane) WHERE lane IS NOT NULL;
 CREATE INDEX live_claimable ON live_runs (queue, priority, ready_at)
 WHERE state = 'pending' AND lane IS NOT NULL AND NOT held;
-CREATE INDEX live_waiting ON live_runs (slot, job_id, rank, scheduled_at) WHERE state = 'pending' AND lane IS NULL;
-CREATE INDEX live_leased ON live_runs (lease_until) WHERE state = 'running';
+-- `rank >= 0` and `deadline_at > 0` hold for all of them: only statements that want these indexes say so. For others,
+-- which name a run by its key and the state that it must have, a planner without statistics would take an index of all
+-- that wait or run as readily as the primary key.
+CREATE INDEX live_waiting ON live_runs (slot, job_id, rank, scheduled_at)
+WHERE state = 'pending' AND lane IS NULL AND rank >= 0;
+CREATE INDEX live_leased ON live_runs (lease_until) WHERE state = 'running' AND deadline_at > 0;
 CREATE INDEX live_retries ON live_runs (deadline_at) WHERE state = 'pending' AND deadline_at IS NOT NULL;
 
 -- History, in partitions by planned instant: retention drops whole ones. Instants that no partition was made for

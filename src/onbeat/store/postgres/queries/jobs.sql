@@ -174,8 +174,7 @@ SELECT
 FROM ended;
 
 -- name: stop_running_of_job
--- As stop_runs does. Walks the primary key of live_runs for one job: `state = 'running'` would let the planner take
--- live_leased, all that run.
+-- As stop_runs does. Walks the primary key of live_runs for one job.
 UPDATE live_runs SET
     cancel_requested = true, lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE 0 END
-WHERE slot = :slot AND job_id = :job_id AND state <> 'pending';
+WHERE slot = :slot AND job_id = :job_id AND state = 'running';

@@ -24,6 +24,6 @@ SELECT state, sum(count)::bigint FROM job_counts GROUP BY state HAVING sum(count
 -- Reads indexes of live_runs and clocks; history is never counted.
 SELECT
     (SELECT count(*) FROM live_runs),
-    (SELECT count(*) FROM live_runs WHERE state = 'running'),
+    (SELECT count(*) FROM live_runs WHERE state = 'running' AND deadline_at > 0),
     (SELECT min(ready_at) FROM live_runs WHERE state = 'pending' AND lane IS NOT NULL AND NOT held),
     (SELECT min(next_fire_at) FROM clocks);
