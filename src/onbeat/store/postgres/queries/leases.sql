@@ -8,6 +8,7 @@ FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 LEFT JOIN LATERAL (
     SELECT l.scheduled_at FROM live_runs AS l
     WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.state = 'pending' AND l.lane IS NULL
+        AND l.rank >= 0
     ORDER BY l.rank, l.scheduled_at
     LIMIT 1
 ) AS head ON true
@@ -136,3 +137,246 @@ FROM unnest(
     :untils::bigint[], :statuses::bigint[], :durations::bigint[]
 ) AS a (slot, job_id, scheduled_at, callback_token, token, until, status, duration_us)
 WHERE l.slot = a.slot AND l.job_id = a.job_id AND l.scheduled_at = a.scheduled_at;
+
+-- name: next_ready_at
+-- Walks live_claimable: one seek to each priority that is there.
+WITH RECURSIVE present (priority) AS (
+    SELECT (
+        SELECT max(l.priority) FROM live_runs AS l
+        WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+    )
+    UNION ALL
+    SELECT (
+        SELECT max(l.priority) FROM live_runs AS l
+        WHERE
+            l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            AND l.priority < present.priority
+    )
+    FROM present
+    WHERE present.priority IS NOT NULL
+)
+SELECT min((
+    SELECT min(l.ready_at) FROM live_runs AS l
+    WHERE
+        l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+        AND l.priority = present.priority
+))
+FROM present;
+
+-- name: front_of_lines
+-- How many of the first runs stand in which priority's line. Walks live_claimable: one seek to each priority that is
+-- there, and the beginning of its line. Locks nothing: a run may be another's by the time it is to be taken.
+WITH RECURSIVE present (priority) AS (
+    SELECT (
+        SELECT max(l.priority) FROM live_runs AS l
+        WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+    )
+    UNION ALL
+    SELECT (
+        SELECT max(l.priority) FROM live_runs AS l
+        WHERE
+            l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            AND l.priority < present.priority
+    )
+    FROM present
+    WHERE present.priority IS NOT NULL
+)
+SELECT front.priority, count(*)
+FROM (
+    SELECT present.priority
+    FROM present CROSS JOIN LATERAL (
+        SELECT l.ready_at FROM live_runs AS l
+        WHERE
+            l.queue = :queue AND l.priority = present.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+            AND NOT l.held AND l.ready_at <= :now
+        ORDER BY l.ready_at
+        LIMIT :limit
+    ) AS line
+    WHERE present.priority <> ALL (:passed_over::bigint[])
+    ORDER BY line.ready_at - present.priority * :ageing_us::bigint
+    LIMIT :limit
+) AS front
+GROUP BY front.priority;
+
+-- name: lease_runs
+-- Takes the first runs of each line that nobody else holds, and gives them the leases in their order. A lease never
+-- outlives the run's deadline, so live_leased serves both kinds of expiry.
+-- Walks live_claimable (runs that wait for a lane, lie in the future or belong to a paused job are not in its way),
+-- then the primary keys of live_runs, jobs and job_versions.
+WITH taken AS MATERIALIZED (
+    SELECT
+        line.slot, line.job_id, line.scheduled_at, line.ready_at,
+        row_number() OVER (ORDER BY line.ready_at - wanted.priority * :ageing_us::bigint) AS place
+    FROM unnest(:priorities::bigint[], :counts::bigint[]) AS wanted (priority, count)
+    CROSS JOIN LATERAL (
+        SELECT l.slot, l.job_id, l.scheduled_at, l.ready_at FROM live_runs AS l
+        WHERE
+            l.queue = :queue AND l.priority = wanted.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+            AND NOT l.held AND l.ready_at <= :now
+        ORDER BY l.ready_at
+        LIMIT wanted.count
+        FOR UPDATE OF l SKIP LOCKED
+    ) AS line
+),
+leases AS MATERIALIZED (
+    SELECT * FROM unnest(:tokens::bytea[], :workers::text[], :untils::bigint[])
+        WITH ORDINALITY AS given (token, worker, until, place)
+)
+UPDATE live_runs AS l SET
+    state = 'running', attempt = l.attempt + 1, lease_token = leases.token, worker = leases.worker,
+    lease_until = least(leases.until, coalesce(l.deadline_at, :now + l.max_run_us)),
+    granted_at = :now, attempt_started_at = :now,
+    first_started_at = coalesce(l.first_started_at, :now), deadline_at = coalesce(l.deadline_at, :now + l.max_run_us)
+FROM taken
+JOIN leases ON leases.place = taken.place
+JOIN jobs AS j ON j.slot = taken.slot AND j.job_id = taken.job_id
+WHERE l.slot = taken.slot AND l.job_id = taken.job_id AND l.scheduled_at = taken.scheduled_at
+RETURNING
+    taken.place, l.priority, l.job_id, l.scheduled_at, l.lease_token, l.attempt, l.trigger, l.job_version, j.namespace,
+    j.name, j.key,
+    CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
+        SELECT v.definition FROM job_versions AS v
+        WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
+        ORDER BY v.version LIMIT 1
+    ), j.definition) END,
+    l.payload, nullif(l.queue, ''), l.lease_until, l.deadline_at, l.late_after;
+
+-- name: extend_leases
+-- Of live leases under exactly these tokens. Walks the primary key of live_runs.
+UPDATE live_runs AS l SET lease_until = least(:until, l.deadline_at)
+FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[])
+    AS asked (slot, job_id, scheduled_at, token)
+WHERE
+    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    AND l.state = 'running' AND l.lease_token = asked.token AND l.lease_until >= :now AND l.accepted_at IS NULL
+RETURNING l.job_id, l.scheduled_at, l.lease_token, l.cancel_requested;
+
+-- name: grant_again
+-- Of live leases under exactly these tokens. The row is written also where the answer is no: so a pause that waits for
+-- it has either marked it before, or finds the grant made before the pause is acknowledged.
+-- Walks the primary key of live_runs.
+UPDATE live_runs AS l SET granted_at = CASE WHEN l.cancel_requested OR l.held THEN l.granted_at ELSE :now END
+FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[])
+    AS asked (slot, job_id, scheduled_at, token)
+WHERE
+    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    AND l.state = 'running' AND l.lease_token = asked.token AND l.lease_until >= :now AND l.accepted_at IS NULL
+RETURNING l.job_id, l.scheduled_at, l.lease_token, l.cancel_requested, l.held;
+
+-- name: release_leases
+-- The attempt does not count, so its number is given back. Walks the primary key of live_runs.
+UPDATE live_runs AS l SET
+    state = 'pending', ready_at = :now, attempt = l.attempt - 1, lease_token = NULL, lease_until = NULL
+FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked (slot, job_id, scheduled_at)
+WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at;
+
+-- name: end_succeeded
+-- The hot end of runs: no row where the token is not the run's, or the run was asked to stop.
+-- Walks the primary key of live_runs.
+WITH ended AS (
+    DELETE FROM live_runs AS l
+    USING unnest(
+        :slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[], :started_ats::bigint[],
+        :durations::bigint[], :statuses::bigint[], :responses::bytea[]
+    ) AS f (slot, job_id, scheduled_at, token, started_at, end_duration_us, end_status, response)
+    WHERE
+        l.slot = f.slot AND l.job_id = f.job_id AND l.scheduled_at = f.scheduled_at
+        AND l.state = 'running' AND l.lease_token = f.token AND NOT l.cancel_requested
+    RETURNING
+        l.slot, l.job_id, l.scheduled_at, l.first_started_at, l.late_after, l.trigger, l.job_version, l.attempt,
+        l.created_at, l.max_run_us, l.worker, l.lease_token, l.queue, l.payload, l.moved_us, f.started_at,
+        f.end_duration_us, f.end_status, f.response
+)
+INSERT INTO ended_runs (
+    slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
+    finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response, moved_us
+)
+SELECT
+    slot, job_id, scheduled_at, 'succeeded', first_started_at > late_after, trigger, job_version, attempt, created_at,
+    first_started_at, started_at, :now::bigint, end_duration_us, max_run_us, end_status, 'succeeded', worker,
+    lease_token, queue, payload, response, moved_us
+FROM ended
+RETURNING job_id, scheduled_at;
+
+-- name: what_became_of
+-- Runs as they stand at one moment, wherever, and whether an attempt that did not succeed was finished by one of two
+-- tokens. Walks the primary keys of live_runs, ended_runs and attempts.
+SELECT
+    asked.job_id, asked.scheduled_at, coalesce(l.state, e.state),
+    CASE WHEN l.job_id IS NULL THEN e.last_token ELSE l.last_token END, l.ready_at,
+    EXISTS (
+        SELECT 1 FROM attempts AS a
+        WHERE
+            a.slot = asked.slot AND a.job_id = asked.job_id AND a.scheduled_at = asked.scheduled_at
+            AND a.token IN (asked.token, asked.other_token)
+    )
+FROM unnest(
+    :slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[], :other_tokens::bytea[]
+) AS asked (slot, job_id, scheduled_at, token, other_token)
+LEFT JOIN live_runs AS l
+    ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+LEFT JOIN ended_runs AS e
+    ON e.slot = asked.slot AND e.job_id = asked.job_id AND e.scheduled_at = asked.scheduled_at;
+
+-- name: lost_leases
+-- Walks live_leased. What another transaction holds is passed over: it is being finished, or expired by another node.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
+    first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, nullif(queue, ''),
+    payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
+FROM live_runs
+WHERE state = 'running' AND deadline_at > 0 AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
+ORDER BY lease_until
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: overdue_retries
+-- Walks live_retries, as lost_leases walks live_leased.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
+    first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, nullif(queue, ''),
+    payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
+FROM live_runs
+WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
+ORDER BY deadline_at
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: count_overdue
+-- Walks live_leased: a lease never outlives the run's deadline.
+SELECT count(*) FROM live_runs WHERE state = 'running' AND deadline_at > 0 AND lease_until < :now AND deadline_at < :now;
+
+-- name: report_progress
+-- The lease of a run that was not accepted yet is its worker's to extend. Walks the primary key of live_runs.
+UPDATE live_runs SET
+    lease_until = CASE
+        WHEN accepted_at IS NULL THEN lease_until ELSE least(coalesce(:until::bigint, deadline_at), deadline_at)
+    END,
+    progress_percent = coalesce(:percent::double precision, progress_percent),
+    progress_message = coalesce(:message::text, progress_message),
+    progress_at = CASE WHEN :percent IS NULL AND :message IS NULL THEN progress_at ELSE :now::bigint END
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: revive_run
+-- A new life of an ended run: its attempts are kept, its clock of max_run_us starts again. The caller holds the job's
+-- row. Walks the primary keys.
+WITH e AS (
+    DELETE FROM ended_runs
+    WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+    RETURNING *
+)
+INSERT INTO live_runs (
+    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
+    late_after, max_run_us, created_at, last_token, outcome, status, error, duration_us, worker, moved_us,
+    priority, free_attempts, revived_at
+)
+SELECT
+    e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM job_versions AS v
+        WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
+    ) THEN e.job_version ELSE j.version END,
+    e.attempt, :lane::bigint, j.state = 'paused', e.queue, e.payload, :now::bigint,
+    :late_after::bigint, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us,
+    e.worker, e.moved_us, :priority::bigint, e.attempt, :now::bigint
+FROM e JOIN jobs AS j ON j.slot = e.slot AND j.job_id = e.job_id;

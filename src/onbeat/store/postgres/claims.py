@@ -1,0 +1,121 @@
+"""Leases while they are held: claim, heartbeat, permit, give back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from onbeat.domain.ids import RunKey
+from onbeat.domain.priority import AGEING_US
+from onbeat.domain.states import JobState, RunState
+from onbeat.store.postgres.arrays import columns
+from onbeat.store.postgres.database import Connection
+from onbeat.store.postgres.endings import as_it_stands, end_runs, jobs_of_runs, key_columns, lock_live
+from onbeat.store.postgres.lanes import pass_lanes_on
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.rows import TRIGGERS, Row, storable_text
+from onbeat.store.values import Lease, LeasedRun, LeaseStatus
+
+_QUERIES = load_queries("leases")
+
+Held = Sequence[tuple[RunKey, bytes]]
+
+
+async def claim(connection: Connection, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
+    """Lease the runs that are ready, the first of them first.
+
+    Each priority has its own line by `ready_at`. First it is looked up how many of the first runs of all lines stand in
+    which, then so many are taken of each, past those that another claim is taking at the same time. Where a line had
+    fewer left than it seemed, the others are asked for more.
+    """
+    claimed: list[LeasedRun] = []
+    passed_over: list[int] = []
+    while len(claimed) < len(leases):
+        wanted = len(leases) - len(claimed)
+        rows = await connection.fetch(_QUERIES["front_of_lines"], queue or "", now, wanted, passed_over, AGEING_US)
+        lines = {row[0]: row[1] for row in rows}
+        if not lines:
+            break
+        taken = await _lease_runs(connection, leases[len(claimed) :], lines, now=now, queue=queue)
+        claimed += [_leased_run(row, now=now) for row in taken]
+        if sum(lines.values()) < wanted:
+            break  # the rest of all lines was in sight
+        for row in taken:
+            lines[row[1]] -= 1
+        passed_over += [priority for priority, missing in lines.items() if missing]
+    return claimed
+
+
+async def extend(connection: Connection, held: Held, *, now: int, until: int, slots: int) -> list[LeaseStatus]:
+    """Heartbeat."""
+    rows = await connection.fetch(_QUERIES["extend_leases"], until, *_held_columns(held, slots=slots), now)
+    found = {(row[0], row[1], row[2]): LeaseStatus.CANCEL if row[3] else LeaseStatus.LIVE for row in rows}
+    return [found.get((*key, token), LeaseStatus.LEASE_LOST) for key, token in held]
+
+
+async def permit(connection: Connection, held: Held, *, now: int, slots: int) -> list[LeaseStatus]:
+    """May these attempts still begin?"""
+    rows = await connection.fetch(_QUERIES["grant_again"], now, *_held_columns(held, slots=slots))
+    found = {(row[0], row[1], row[2]): _permission(is_cancelled=row[3], is_held_back=row[4]) for row in rows}
+    return [found.get((*key, token), LeaseStatus.LEASE_LOST) for key, token in held]
+
+
+async def release(connection: Connection, held: Held, *, now: int, slots: int) -> int:
+    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it."""
+    tokens = set(held)
+    locked = await lock_live(connection, {key for key, _token in held}, slots=slots)
+    lives = [live for key, live in locked.items() if (key, live.lease_token) in tokens]
+    if not lives:
+        return 0
+    jobs = await jobs_of_runs(connection, lives)
+    stopped = [
+        live
+        for live in lives
+        if live.run.cancel_requested or jobs[live.run.key.job_id, live.run.job_version].state is JobState.DELETED
+    ]
+    ended = {live.run.key for live in stopped}
+    given_back = [live.run.key for live in lives if live.run.key not in ended]
+    if given_back:
+        await connection.execute(_QUERIES["release_leases"], now, *key_columns(given_back, slots=slots))
+    if stopped:
+        await end_runs(connection, [as_it_stands(live, state=RunState.CANCELLED) for live in stopped], now=now)
+        await pass_lanes_on(connection, {key.job_id for key in ended}, slots=slots, now=now)
+    return len(lives)
+
+
+async def _lease_runs(
+    connection: Connection, leases: Sequence[Lease], lines: dict[int, int], *, now: int, queue: str | None
+) -> list[Row]:
+    """Take so many runs of each priority's line. Answer: those that were there, the first in line first."""
+    rows = await connection.fetch(
+        _QUERIES["lease_runs"],
+        AGEING_US,
+        list(lines),
+        list(lines.values()),
+        queue or "",
+        now,
+        [lease.token for lease in leases],
+        [storable_text(lease.worker) for lease in leases],
+        [lease.until for lease in leases],
+    )
+    return sorted(tuple(row) for row in rows)
+
+
+def _leased_run(row: Row, *, now: int) -> LeasedRun:
+    (
+        _place, _priority, job_id, scheduled_at, token, attempt, trigger, job_version, namespace, name, key, definition,
+        payload, queue, lease_until, deadline_at, late_after,
+    ) = row  # fmt: skip
+    return LeasedRun(
+        RunKey(job_id, scheduled_at), token, attempt, TRIGGERS[trigger], job_version, namespace, name, key, definition,
+        payload, queue, lease_until, now, deadline_at, late_after,
+    )  # fmt: skip
+
+
+def _permission(*, is_cancelled: bool, is_held_back: bool) -> LeaseStatus:
+    if is_cancelled:
+        return LeaseStatus.CANCEL
+    return LeaseStatus.HELD_BACK if is_held_back else LeaseStatus.LIVE
+
+
+def _held_columns(held: Iterable[tuple[RunKey, bytes]], *, slots: int) -> list[list[int]]:
+    return columns([(key.job_id % slots, *key, token) for key, token in held], count=4)

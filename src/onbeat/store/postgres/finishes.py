@@ -1,0 +1,294 @@
+"""The end of attempts: finish by the worker that holds the lease, expiry when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from onbeat.domain.callback import callback_token
+from onbeat.domain.ids import RunKey
+from onbeat.domain.outcome import OutcomeKind
+from onbeat.domain.states import JobState, RunState
+from onbeat.store.live_row import LiveRow
+from onbeat.store.postgres.arrays import columns
+from onbeat.store.postgres.database import Connection, Database
+from onbeat.store.postgres.endings import (
+    Judged,
+    as_it_stands,
+    end_runs,
+    jobs_of_runs,
+    lock_live,
+    write_verdicts,
+)
+from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
+from onbeat.store.postgres.lanes import pass_lanes_on
+from onbeat.store.postgres.locks import lock_job
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.rows import RUN_STATES, encode_response
+from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, StoredJob, Verdict
+from onbeat.store.verdicts import answer, judge, judge_lost, lost_outcome, refusal
+
+_QUERIES = load_queries("leases")
+_JOBS = load_queries("jobs")
+
+T = TypeVar("T")
+DecideFinish = Callable[[LiveRun, str, Finish], Verdict]
+DecideExpiry = Callable[[LiveRun, str], Verdict]
+LockedJobs = Mapping[int, StoredJob | None]
+"""Jobs that are about to be paused, locked before any run."""
+
+
+class PausesJobsError(Exception):
+    """A verdict pauses jobs that were not locked before their runs. Raised by the work inside a transaction."""
+
+    def __init__(self, job_ids: frozenset[int]) -> None:
+        super().__init__(f"{len(job_ids)} jobs are to be locked first")
+        self.job_ids = job_ids
+
+
+async def write_locking(database: Database, work: Callable[[Connection, LockedJobs], Awaitable[T]], *, slots: int) -> T:
+    """Run `work` in one transaction, and anew with jobs locked where its verdicts turn out to pause them.
+
+    Such verdicts are rare (410 Gone), and jobs are locked before live runs: see the package's docstring.
+    """
+    job_ids: frozenset[int] = frozenset()
+    while True:
+        try:
+            return await database.write(partial(_with_locked, job_ids, work, slots=slots))
+        except PausesJobsError as found:
+            job_ids |= found.job_ids
+
+
+async def finish(
+    connection: Connection,
+    items: Sequence[Finish],
+    *,
+    now: int,
+    decide: DecideFinish,
+    slots: int,
+    locked: LockedJobs,
+) -> list[Finished]:
+    """Write what workers report. Plain successes take one statement together; no definition is decoded for them."""
+    answers: dict[int, Finished] = {}
+    freed: set[int] = set()
+    for numbers in _rounds(items):
+        successes = [items[number] for number in numbers if _is_success(items[number])]
+        ended = await _end_successes(connection, successes, now=now, slots=slots) if successes else frozenset()
+        freed.update(key.job_id for key in ended)
+        others = [items[number] for number in numbers if items[number].key not in ended]
+        other_answers = (
+            await _finish_others(connection, others, freed=freed, now=now, decide=decide, slots=slots, locked=locked)
+            if others
+            else {}
+        )
+        for number in numbers:
+            key = items[number].key
+            answers[number] = other_answers.get(key) or Finished(key, FinishResult.ENDED, RunState.SUCCEEDED)
+    if freed:
+        await pass_lanes_on(connection, freed, slots=slots, now=now)
+    return [answers[number] for number in range(len(items))]
+
+
+async def finish_held(
+    connection: Connection,
+    held: Sequence[tuple[LiveRow, Finish]],
+    *,
+    freed: set[int],
+    now: int,
+    decide: DecideFinish,
+    slots: int,
+    locked: LockedJobs,
+) -> dict[RunKey, Finished]:
+    """Write the ends of attempts that are held under the items' tokens. The runs are locked, each is named once."""
+    plain = [item for live, item in held if _is_success(item) and not live.run.cancel_requested]
+    ended = await _end_successes(connection, plain, now=now, slots=slots) if plain else frozenset()
+    freed.update(key.job_id for key in ended)
+    answers = {key: Finished(key, FinishResult.ENDED, RunState.SUCCEEDED) for key in ended}
+    others = [(live, item) for live, item in held if item.key not in ended]
+    if not others:
+        return answers
+    jobs = await jobs_of_runs(connection, [live for live, _item in others])
+    judged: list[Judged] = []
+    for live, item in others:
+        job = jobs[live.run.key.job_id, live.run.job_version]
+        verdict = judge(
+            live,
+            lambda run, definition, item=item: decide(run, definition, item),  # type: ignore[misc]
+            definition=job.definition,
+            next_fire_at=job.next_fire_at,
+        )
+        judged.append(Judged(live, verdict, item.outcome, item.token))
+    _demand_locks(judged, locked)
+    written = await write_verdicts(connection, judged, jobs, now=now)
+    await _pause_jobs(connection, written, judged, locked, slots=slots, now=now)
+    for one, verdict in zip(judged, written, strict=True):
+        answers[one.live.run.key] = _answer(one.live, verdict, freed=freed)
+    return answers
+
+
+async def refuse(
+    connection: Connection, asked: Sequence[tuple[RunKey, tuple[bytes, bytes]]], *, slots: int
+) -> dict[RunKey, Finished]:
+    """Say why tokens change nothing, each by what became of its run."""
+    tokens = dict(asked)
+    rows = await connection.fetch(
+        _QUERIES["what_became_of"], *columns([(key.job_id % slots, *key, *pair) for key, pair in asked], count=5)
+    )
+    return {
+        key: refusal(
+            key,
+            state=None if state is None else RUN_STATES[state],
+            last_token=last_token,
+            ready_at=ready_at,
+            tokens=tokens[key],
+            has_failed_before=has_failed_before,
+        )
+        for key, state, last_token, ready_at, has_failed_before in ((RunKey(row[0], row[1]), *row[2:]) for row in rows)
+    }
+
+
+async def expire(
+    connection: Connection, *, now: int, limit: int, decide: DecideExpiry, slots: int, locked: LockedJobs
+) -> list[Finished]:
+    """Take back runs whose lease or wall clock ran out, then retries that wait beyond their deadline."""
+    lost = await connection.fetch(_QUERIES["lost_leases"], now, limit)
+    overdue = await connection.fetch(_QUERIES["overdue_retries"], now, limit - len(lost)) if len(lost) < limit else []
+    lives = [LiveRow(tuple(row), slots=slots) for row in (*lost, *overdue)]
+    if not lives:
+        return []
+    jobs = await jobs_of_runs(connection, lives)
+    judged: list[Judged] = []
+    for live in lives:
+        job = jobs[live.run.key.job_id, live.run.job_version]
+        verdict = judge_lost(live, decide, definition=job.definition, next_fire_at=job.next_fire_at, now=now)
+        judged.append(Judged(live, verdict, lost_outcome(live, now=now), None))
+    _demand_locks(judged, locked)
+    running = [one for one in judged if one.live.run.state is RunState.RUNNING]
+    written = await write_verdicts(connection, running, jobs, now=now)
+    await _pause_jobs(connection, written, running, locked, slots=slots, now=now)
+    waiting = [(one.live, one.verdict) for one in judged if one.live.run.state is RunState.PENDING]
+    given_up = [(live, verdict) for live, verdict in waiting if isinstance(verdict, EndRun)]
+    endings = [as_it_stands(live, state=verdict.state, error=verdict.error) for live, verdict in given_up]
+    await end_runs(connection, endings, now=now)
+    freed: set[int] = set()
+    answers = [_answer(one.live, verdict, freed=freed) for one, verdict in zip(running, written, strict=True)]
+    answers += [_answer(live, verdict, freed=freed) for live, verdict in given_up]
+    if freed:
+        await pass_lanes_on(connection, freed, slots=slots, now=now)
+    return answers
+
+
+async def _with_locked(
+    job_ids: frozenset[int],
+    work: Callable[[Connection, LockedJobs], Awaitable[T]],
+    connection: Connection,
+    *,
+    slots: int,
+) -> T:
+    ordered = sorted(job_ids, key=lambda job_id: (job_id % slots, job_id))
+    return await work(
+        connection, {job_id: await lock_job(connection, job_id, slot=job_id % slots) for job_id in ordered}
+    )
+
+
+def _rounds(items: Sequence[Finish]) -> Iterator[list[int]]:
+    """The numbers of the items, in portions that name each run once: what becomes of a second item for a run depends
+    on the first one.
+    """
+    left = list(range(len(items)))
+    while left:
+        named: set[RunKey] = set()
+        portion: list[int] = []
+        later: list[int] = []
+        for number in left:
+            (later if items[number].key in named else portion).append(number)
+            named.add(items[number].key)
+        yield portion
+        left = later
+
+
+async def _end_successes(connection: Connection, items: Sequence[Finish], *, now: int, slots: int) -> frozenset[RunKey]:
+    """End those runs that may end as succeeded under the items' tokens. Answer: which did."""
+    rows = [
+        (
+            item.key.job_id % slots, *item.key, item.token, item.outcome.started_at, item.outcome.duration_us,
+            item.outcome.status, encode_response(item.outcome.response),
+        )
+        for item in items
+    ]  # fmt: skip
+    ended = await connection.fetch(_QUERIES["end_succeeded"], *columns(rows, count=8), now)
+    return frozenset(RunKey(row[0], row[1]) for row in ended)
+
+
+async def _finish_others(
+    connection: Connection,
+    items: Sequence[Finish],
+    *,
+    freed: set[int],
+    now: int,
+    decide: DecideFinish,
+    slots: int,
+    locked: LockedJobs,
+) -> dict[RunKey, Finished]:
+    """All but plain successes. Each run is named once."""
+    lives = await lock_live(connection, [item.key for item in items], slots=slots)
+    held: list[tuple[LiveRow, Finish]] = []
+    stale: list[tuple[RunKey, tuple[bytes, bytes]]] = []
+    for item in items:
+        live = lives.get(item.key)
+        if live is not None and live.lease_token == item.token:
+            held.append((live, item))
+        else:
+            stale.append((item.key, (item.token, callback_token(item.token))))
+    answers = await refuse(connection, stale, slots=slots) if stale else {}
+    if held:
+        answers |= await finish_held(connection, held, freed=freed, now=now, decide=decide, slots=slots, locked=locked)
+    return answers
+
+
+def _is_success(item: Finish) -> bool:
+    return item.outcome.kind is OutcomeKind.SUCCEEDED
+
+
+def _answer(live: LiveRow, written: Verdict, *, freed: set[int]) -> Finished:
+    if isinstance(written, EndRun):
+        freed.add(live.run.key.job_id)
+    return answer(live.run.key, written)
+
+
+def _demand_locks(judged: Sequence[Judged], locked: LockedJobs) -> None:
+    wanted = {
+        one.live.run.key.job_id
+        for one in judged
+        if isinstance(one.verdict, EndRun) and one.verdict.pauses_job is not None
+    }
+    if not wanted <= locked.keys():
+        raise PausesJobsError(frozenset(wanted))
+
+
+async def _pause_jobs(
+    connection: Connection,
+    written: Sequence[Verdict],
+    judged: Sequence[Judged],
+    locked: LockedJobs,
+    *,
+    slots: int,
+    now: int,
+) -> None:
+    """Pause the jobs of which a verdict demands it. They were locked before anything was read."""
+    reasons = {
+        one.live.run.key.job_id: verdict.pauses_job
+        for one, verdict in zip(judged, written, strict=True)
+        if isinstance(verdict, EndRun) and verdict.pauses_job is not None
+    }
+    for job_id, reason in reasons.items():
+        job = locked[job_id]
+        if job is None or job.state in (JobState.PAUSED, JobState.DELETED):
+            continue
+        # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
+        paused_at = now if job.next_fire_at is None else min(now, job.next_fire_at - 1)
+        paused = NewState(job_id, JobState.PAUSED, reason)
+        await set_job_states(connection, [paused], slots=slots, now=now, raises_version=True, paused_at=paused_at)
+        await drop_clocks(connection, [job_id], slots=slots)
+        await connection.execute(_JOBS["hold_runs"], True, job_id % slots, job_id)
