@@ -43,18 +43,24 @@ JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
 LIMIT 1;
 
 -- name: lock_lanes
--- Walks live_lanes once per job.
+-- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL has the planner prefer it to the primary key, where
+-- thousands may wait.
 SELECT l.slot, l.job_id, l.scheduled_at
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
-JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane >= 0
 ORDER BY l.slot, l.job_id, l.scheduled_at
 FOR UPDATE OF l;
 
 -- name: lane_holds
--- Walks live_lanes once per job. In no order: for one, all of the index would be read.
-SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, l.job_id
+-- Walks live_lanes once per job. OFFSET 0 keeps the planner from joining the other way round on an empty table; an order
+-- would have it read all of the index.
+SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, asked.job_id
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
-JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL;
+CROSS JOIN LATERAL (
+    SELECT lane, scheduled_at, state, trigger, attempt, ready_at FROM live_runs
+    WHERE slot = asked.slot AND job_id = asked.job_id AND lane >= 0
+    OFFSET 0
+) AS l;
 
 -- name: newest_waiting
 -- Walks live_waiting backwards, once per job. Rank 0: made by the schedule.
