@@ -1,11 +1,10 @@
-"""The SQL files: every query is used, names slot, and walks the index that its comment names on an unanalysed database."""
+"""The SQL files: every query is used, names slot, and walks the index that its comment names, without statistics."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.support.postgres import Databases
 
 import onbeat.store.postgres
+from onbeat.clock import host_time_us
 from onbeat.store.open import open_store
 from onbeat.store.postgres.database import _BEGIN_READ
 from onbeat.store.postgres.queries import load_queries, number_parameters
@@ -65,7 +65,7 @@ NAMED_EXACTLY = {"get_ended_view", "ended_token", "succeeded_attempt", "drop_mar
 """The planner may take another index of history that names the row as exactly."""
 ONLY_WITH_ROWS = {"find_ended_of_job"}
 """Pages for people. In an empty partition, every index is as good as another."""
-TODAY = str(time.time_ns() // 1000)
+TODAY = str(host_time_us())
 """There is a partition for it."""
 VALUES = {
     "bigint": TODAY,
@@ -122,7 +122,7 @@ FROM generate_series(1, 30000) AS n, LATERAL (VALUES (n), (:today + n)) AS insta
 
 
 class Plans:
-    """How a database that was never analysed executes each statement, under the settings of the engine's transactions."""
+    """How a database that was never analysed executes each statement, under the engine's settings."""
 
     def __init__(self, *, has_rows: bool) -> None:
         self.has_rows = has_rows

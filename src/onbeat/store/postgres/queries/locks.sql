@@ -43,7 +43,7 @@ JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
 LIMIT 1;
 
 -- name: lock_lanes
--- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL has the planner prefer it to the primary key, where
+-- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL has the planner prefer it to the key, under which
 -- thousands may wait.
 SELECT l.slot, l.job_id, l.scheduled_at
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
