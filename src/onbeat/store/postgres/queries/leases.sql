@@ -331,7 +331,7 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: overdue_retries
--- Walks live_retries, as lost_leases walks live_leased.
+-- Walks live_retries; else as `lost_leases`.
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, nullif(queue, ''),
