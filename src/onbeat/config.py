@@ -29,7 +29,9 @@ class Settings(BaseModel):
     # Defaults are checked too: a default that no longer fits what was set beside it must not start.
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    data: str = Field("onbeat.sqlite3", description="Data file, or a database URL (sqlite:///path)")
+    data: str = Field(
+        "onbeat.sqlite3", description="Data file, or postgresql://user@host/database; see postgresql.md", repr=False
+    )
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(8623, description="Port of the API; 0 takes any free one")
     public_url: str | None = Field(
@@ -56,7 +58,9 @@ class Settings(BaseModel):
     )
     nat64: bool = Field(False, description="This network reaches IPv4 through 64:ff9b::/96")
     master_key: str | None = Field(
-        None, description="Encrypts signing secrets: base64 of 32 bytes; default: a file beside the data"
+        None,
+        description="Encrypts signing secrets: base64 of 32 bytes; default: a file beside the data, on PostgreSQL none",
+        repr=False,
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged")
 

@@ -79,7 +79,10 @@ def configure_logging(*, level: str = "info", json_lines: bool | None = None) ->
     """Logs to standard error: readable on a terminal, JSON lines elsewhere."""
     as_json = not sys.stderr.isatty() if json_lines is None else json_lines
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=True)
+        # Plain tracebacks: others show local variables, and with them URLs and keys.
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
     )
     structlog.configure(
         processors=[

@@ -13,8 +13,9 @@ import structlog
 
 from onbeat.api.context import ApiContext
 from onbeat.app.api_server import ApiServer
+from onbeat.app.opening import open_for_node
 from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
-from onbeat.app.services import Services, open_services
+from onbeat.app.services import Services
 from onbeat.config import Settings
 from onbeat.delivery.sender import Sender
 from onbeat.domain.egress import EgressRules
@@ -35,12 +36,10 @@ from onbeat.loops.maintenance import (
 from onbeat.loops.supervisor import StopSignal, Supervisor
 from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
-from onbeat.services.signing_secrets import DEFAULT_SECRET
+from onbeat.store.database_url import hide_password
 from onbeat.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
-
-DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,9 @@ async def serve(settings: Settings, *, dev: DevMode | None = None) -> int:
     stop = StopSignal()
     stop.install()
     egress = EgressRules.for_development() if dev is not None else None
-    async with open_services(settings, egress=egress) as services:
-        return await _Node(settings, services, stop, dev).run()
+    async with contextlib.AsyncExitStack() as stack:
+        services = await open_for_node(stack, settings, egress=egress, stop=stop)
+        return EXIT_OK if services is None else await _Node(settings, services, stop, dev).run()
 
 
 class _Node:
@@ -97,8 +97,7 @@ class _Node:
     async def run(self) -> int:
         """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
         services, settings = self._services, self._settings
-        # Creates the first secret, and refuses a master key that does not open it: nothing could be signed.
-        await services.secrets.signing(DEFAULT_NAMESPACE, DEFAULT_SECRET)
+        await services.secrets.check_master_key()
         worker, sender = self._local_worker()
         dispatcher = dispatcher_loop(
             services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
@@ -107,7 +106,7 @@ class _Node:
         server = ApiServer(self._api(), settings.host, settings.port)
         try:
             url = await server.start()
-            log.info("listening", url=url, data=settings.data, tzdata=TZDATA_VERSION)
+            log.info("listening", url=url, data=hide_password(settings.data), tzdata=TZDATA_VERSION)
             if self._dev is not None and self._dev.on_ready is not None:
                 self._dev.on_ready(url)
             await self._stop.wait()

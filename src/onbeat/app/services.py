@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from onbeat.clock import DatabaseClock
 from onbeat.config import Settings
 from onbeat.domain.egress import EgressRules
+from onbeat.domain.errors import ConfigError
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
 from onbeat.services.backfills import Backfills
@@ -35,6 +36,7 @@ from onbeat.services.secret_box import SecretBox, load_or_create_master_key, par
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
+from onbeat.store.database_url import is_postgres_url
 from onbeat.store.open import open_store
 from onbeat.store.sqlite.datafile import resolve_data_file
 
@@ -90,7 +92,16 @@ class Services:
 
 @contextlib.asynccontextmanager
 async def open_services(settings: Settings, *, egress: EgressRules | None = None) -> AsyncIterator[Services]:
-    """Open the data file and build every service over it. Raises DataFileInUse, SchemaTooNew, ConfigError."""
+    """Open the database and build every service over it.
+
+    Raises DataFileInUse, SchemaTooNew, ConfigError, StoreUnavailable.
+    """
+    if settings.master_key is None and is_postgres_url(settings.data):
+        raise ConfigError(
+            "nodes on PostgreSQL need a master key: it is kept apart from the database, and is the same on all of them",
+            field="master_key",
+            remedy="`openssl rand -base64 32` makes one; set ONBEAT_MASTER_KEY_FILE to a file that holds it",
+        )
     store = await open_store(settings.data)
     try:
         clock = await DatabaseClock.start(store.read_clock)

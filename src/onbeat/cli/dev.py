@@ -100,8 +100,9 @@ class _Screen:
     def show_start(self, url: str) -> None:
         """Where it listens, what is allowed, and what to try."""
         from onbeat.cli.suggestions import suggestions
+        from onbeat.store.database_url import hide_password
 
-        print(f"onbeat dev  {url}  data in {self._settings.data}", flush=True)
+        print(f"onbeat dev  {url}  data in {hide_password(self._settings.data)}", flush=True)
         print("No API keys. Listens on this machine only; webhooks may call loopback and private addresses over http.")
         print(f"Verify with onbeat.receiver and this machine's secret: {self._secret}")
         receiver = None

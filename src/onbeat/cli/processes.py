@@ -16,14 +16,23 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML. Default: onbeat.toml, if there.")
 ]
 DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="FILE", help="The data file. Default: the setting `data`.")
+    str | None,
+    typer.Option("--data", metavar="FILE", help="The data file, or a URL postgresql://… Default: the setting `data`."),
 ]
 
 
 def settings_from(config: Path | None = None, **overrides: object) -> Settings:
     """All settings; what was given on the command line wins."""
     from onbeat.config import load_settings
+    from onbeat.domain.errors import ConfigError
+    from onbeat.store.database_url import holds_password
 
+    if holds_password(str(overrides.get("data"))):
+        raise ConfigError(
+            "a password on the command line is seen by everybody on this machine",
+            field="--data",
+            remedy="put the URL into ONBEAT_DATA or a file named by ONBEAT_DATA_FILE, or the password into ~/.pgpass",
+        )
     return load_settings(file=config, overrides=overrides)
 
 

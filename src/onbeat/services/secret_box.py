@@ -39,7 +39,7 @@ class SecretBox:
             raise ConfigError(
                 "the signing secrets in the database were encrypted with another master key",
                 field="master_key",
-                remedy="start with the key file that belongs to this database",
+                remedy="start with the key that this database was first used with; all nodes have the same",
             ) from None
 
 

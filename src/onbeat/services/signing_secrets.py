@@ -16,6 +16,7 @@ from onbeat.services.secret_box import SecretBox
 from onbeat.store.contract import Store
 from onbeat.store.values import SecretVersion
 
+DEFAULT_NAMESPACE = "default"
 DEFAULT_SECRET = "default"  # noqa: S105  a name
 
 ROTATION_GRACE_S = 86_400
@@ -66,6 +67,14 @@ class SigningSecrets:
         live = [text for text, retires_at in loaded.versions if retires_at is None or retires_at > now]
         return tuple(live[:LIVE_VERSIONS])
 
+    async def check_master_key(self) -> None:
+        """Raises ConfigError where this process's master key does not open what the database holds.
+
+        The first secret is what tells: where there is none yet it is created, and of many nodes that start at once
+        exactly one does so.
+        """
+        await self.signing(DEFAULT_NAMESPACE, DEFAULT_SECRET)
+
     async def exists(self, namespace: str, name: str) -> bool:
         """True where a job may name this secret."""
         return name == DEFAULT_SECRET or bool(await self._store.access.find_secrets(namespace, name))
@@ -78,11 +87,17 @@ class SigningSecrets:
 
     async def rotate(self, namespace: str, name: str, *, grace_s: int = ROTATION_GRACE_S) -> str:
         """A new version, created or rotated; the former one signs for `grace_s` more. Answer: the secret, only now."""
+        if name != DEFAULT_SECRET:
+            await self.check_master_key()
         async with self._creating:
-            versions = await self._store.access.find_secrets(namespace, name)
-            number = versions[0].version + 1 if versions else 1
-            retire_at = self._clock.now() + grace_s * SECOND_US
-            return await self._add(namespace, name, version=number, retire_others_at=retire_at)
+            while True:
+                await self._load(namespace, name)
+                versions = await self._store.access.find_secrets(namespace, name)
+                number = max((secret.version for secret in versions), default=0) + 1
+                retire_at = self._clock.now() + grace_s * SECOND_US
+                text = await self._add(namespace, name, version=number, retire_others_at=retire_at)
+                if text is not None:
+                    return text
 
     async def reveal(self, namespace: str, name: str) -> str | None:
         """The current value, for whoever has the data file and its master key; never over the API."""
@@ -96,7 +111,8 @@ class SigningSecrets:
             for secret in await self._store.access.find_secrets(namespace)
         ]
 
-    async def _add(self, namespace: str, name: str, *, version: int, retire_others_at: int | None) -> str:
+    async def _add(self, namespace: str, name: str, *, version: int, retire_others_at: int | None) -> str | None:
+        """The new secret. None: another node added that version first."""
         text = new_secret()
         secret = SecretVersion(
             namespace=namespace,
@@ -105,9 +121,9 @@ class SigningSecrets:
             ciphertext=self._box.encrypt(text, context=_context(namespace, name, version)),
             created_at=self._clock.now(),
         )
-        await self._store.access.add_secret(secret, retire_others_at=retire_others_at)
+        is_added = await self._store.access.add_secret(secret, retire_others_at=retire_others_at)
         self._loaded.pop((namespace, name), None)
-        return text
+        return text if is_added else None
 
     async def _load(self, namespace: str, name: str) -> _Loaded:
         versions = [

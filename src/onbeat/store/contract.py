@@ -423,6 +423,10 @@ class Runs(Protocol):
     async def prune(self, *, ended_before: int, limit: int) -> int:
         """Delete up to `limit` ended runs (and their attempts) that finished before that. Answer: how many.
 
+        PostgreSQL keeps runs in a partition per day UTC of the planned instant. Such a day is dropped whole, however
+        many runs it has, once the last of them finished before that, and stays whole until then; in the answer it
+        counts for as many as `limit` leaves room for.
+
         Definitions of former versions that no live run uses, and deleted jobs without runs, go with them, and with
         those jobs their backfills.
         """
@@ -466,8 +470,11 @@ class Access(Protocol):
         """Note the key's last use."""
         ...
 
-    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> None:
-        """Add a version; every current version of that name retires at `retire_others_at` (None: there is none)."""
+    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> bool:
+        """Add a version; every current version of that name retires at `retire_others_at` (None: there is none).
+
+        False: that version is there already, by another hand; nothing was written.
+        """
         ...
 
     async def find_secrets(self, namespace: str, name: str | None = None) -> list[SecretVersion]:

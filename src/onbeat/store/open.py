@@ -6,15 +6,11 @@ from collections.abc import Callable
 
 from onbeat.clock import host_time_us
 from onbeat.store.contract import Store
+from onbeat.store.database_url import is_postgres_url
 from onbeat.store.postgres.store import open_database
 from onbeat.store.sqlite.datafile import resolve_data_file
 from onbeat.store.sqlite.migrate import DEFAULT_SLOTS
 from onbeat.store.sqlite.store import open_data_file
-
-
-def is_postgres_url(url: str) -> bool:
-    """Does this name a PostgreSQL database, rather than a data file?"""
-    return url.startswith(("postgres://", "postgresql://"))
 
 
 async def open_store(

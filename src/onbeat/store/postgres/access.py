@@ -43,16 +43,21 @@ class PostgresAccess:
     async def touch_key(self, key_id: str, *, now: int) -> None:
         await self._database.run(_QUERIES["touch_key"], now, key_id)
 
-    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> None:
-        async def write(connection: Connection) -> None:
-            if retire_others_at is not None:
-                await connection.execute(_QUERIES["retire_secrets"], retire_others_at, secret.namespace, secret.name)
-            await connection.execute(
+    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> bool:
+        async def write(connection: Connection) -> bool:
+            added = await connection.execute(
                 _QUERIES["insert_secret"], secret.namespace, secret.name, secret.version, secret.ciphertext,
                 secret.created_at, secret.retires_at,
             )  # fmt: skip
+            if added != "INSERT 0 1":
+                return False
+            if retire_others_at is not None:
+                await connection.execute(
+                    _QUERIES["retire_secrets"], retire_others_at, secret.namespace, secret.name, secret.version
+                )
+            return True
 
-        await self._database.write(write)
+        return await self._database.write(write)
 
     async def find_secrets(self, namespace: str, name: str | None = None) -> list[SecretVersion]:
         async def read(connection: Connection) -> list[SecretVersion]:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 import asyncpg
 import structlog
 
-from onbeat.domain.errors import OnbeatError, StoreUnavailable
+from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -131,17 +131,22 @@ class _Attempt:
         self.is_committing = False
 
     async def run(self, work: Work[T]) -> T:
-        async with self._pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
+        try:
+            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        except ValueError:
+            raise unreadable_url() from None  # asyncpg reads the URL when it connects, and may quote it
+        try:
             await connection.execute(self._begin)
-            try:
-                result = await work(connection)
-            except BaseException:
-                await _roll_back(connection)
-                raise
+            result = await work(connection)
             self.is_committing = True
             await connection.execute("COMMIT")
-            self.is_committing = False
-            return result
+        except BaseException:
+            await _roll_back(connection)
+            raise
+        finally:
+            await self._pool.release(connection)
+        self.is_committing = False
+        return result
 
 
 async def connect(url: str, *, is_pooled: bool) -> Database:
@@ -189,6 +194,15 @@ async def _roll_back(connection: Connection) -> None:
         await connection.execute("ROLLBACK", timeout=CONNECT_TIMEOUT_S)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
         connection.terminate()
+
+
+def unreadable_url() -> ConfigError:
+    """What is wrong with a URL, without a word of it: it may hold a password."""
+    return ConfigError(
+        "not the URL of a PostgreSQL database",
+        field="data",
+        remedy="write postgresql://user:password@host:5432/database, with / # ? @ % in a password as %2F %23 %3F %40 %25",
+    )
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:

@@ -9,7 +9,7 @@ from onbeat.store.postgres.access import PostgresAccess
 from onbeat.store.postgres.backfills import PostgresBackfills
 from onbeat.store.postgres.blackouts import PostgresBlackouts
 from onbeat.store.postgres.calendars import PostgresCalendars
-from onbeat.store.postgres.database import Connection, Database, connect
+from onbeat.store.postgres.database import Connection, Database, connect, unreadable_url
 from onbeat.store.postgres.fires import PostgresFires
 from onbeat.store.postgres.jobs import PostgresJobs
 from onbeat.store.postgres.leases import PostgresLeases
@@ -153,13 +153,13 @@ async def _read_clock(database: Database) -> int:
 
 async def _connect(url: str) -> Database:
     """`?pooled=1` is ours: a pooler such as PgBouncer stands before the server. The rest is PostgreSQL's."""
-    parts = urlsplit(url)
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    values = [value for name, value in options if name == "pooled"]
-    if any(value not in ("0", "1") for value in values):
-        raise ConfigError("pooled is neither 0 nor 1", field="data", remedy="write ?pooled=1 behind the database")
-    query = urlencode([(name, value) for name, value in options if name != "pooled"])
     try:
-        return await connect(urlunsplit(parts._replace(query=query)), is_pooled="1" in values)
-    except ValueError as error:
-        raise ConfigError(f"not the URL of a PostgreSQL database: {error}", field="data") from error
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        query = urlencode([(name, value) for name, value in options if name != "pooled"])
+        pooled = {value for name, value in options if name == "pooled"}
+        if pooled <= {"0", "1"}:
+            return await connect(urlunsplit(parts._replace(query=query)), is_pooled="1" in pooled)
+    except ValueError:
+        raise unreadable_url() from None
+    raise ConfigError("pooled is neither 0 nor 1", field="data", remedy="write ?pooled=1 behind the database")
