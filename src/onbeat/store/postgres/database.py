@@ -29,6 +29,9 @@ ANSWER_TIMEOUT_S: Final = 15.0
 """How long a statement may stay unanswered: longer than the server lets it run, so it ends only silent connections."""
 
 MOST_TRIES: Final = 5
+TRIES_LAST_S: Final = 8.0
+"""No try begins later than this after the first: a database that is silent is told of, not asked again and again."""
+
 FIRST_WAIT_S: Final = 0.01
 
 # Freshly created tables have no statistics, and old ones stale ones: an early trial ran 12 times slower until ANALYZE.
@@ -57,6 +60,7 @@ _UNREACHABLE: Final = (
     asyncpg.OperatorInterventionError,  # the server shuts down, or ended this connection
     asyncpg.InsufficientResourcesError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what asyncpg says of a connection that broke between two of its steps
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby, during a failover
@@ -103,6 +107,7 @@ class Database:
             self._pool.terminate()
 
     async def _transact(self, begin: str, work: Work[T]) -> T:
+        must_end = asyncio.get_running_loop().time() + TRIES_LAST_S
         wait_s = FIRST_WAIT_S
         tries = 1
         while True:
@@ -110,7 +115,9 @@ class Database:
             try:
                 return await attempt.run(work)
             except (*_TRY_AGAIN, *_UNREACHABLE, LostRaceError) as error:
-                if tries >= MOST_TRIES or attempt.is_committing:
+                is_over = tries >= MOST_TRIES or asyncio.get_running_loop().time() >= must_end
+                # What a lost connection was told to commit may be there: to write it again could write it twice.
+                if is_over or (attempt.is_committing and begin is _BEGIN_WRITE):
                     raise _unavailable(error) from error
                 log.debug("transaction_tried_again", error=str(error) or type(error).__name__, tries=tries)
             except asyncpg.PostgresError as error:
@@ -139,13 +146,15 @@ class _Attempt:
             await connection.execute(self._begin)
             result = await work(connection)
             self.is_committing = True
-            await connection.execute("COMMIT")
+            answer = await connection.execute("COMMIT")
         except BaseException:
             await _roll_back(connection)
             raise
         finally:
             await self._pool.release(connection)
         self.is_committing = False
+        if answer != "COMMIT":
+            raise OnbeatError("a statement had failed, and the database has rolled the transaction back")
         return result
 
 
@@ -201,7 +210,7 @@ def unreadable_url() -> ConfigError:
     return ConfigError(
         "not the URL of a PostgreSQL database",
         field="data",
-        remedy="write postgresql://user:password@host:5432/database, with / # ? @ % in a password as %2F %23 %3F %40 %25",
+        remedy="write postgresql://user:password@host:5432/database, in a password %2F %23 %3F %40 %25 for / # ? @ %",
     )
 
 
