@@ -26,9 +26,9 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from bench.bare_rows import write_to_sqlite
 from bench.machine import describe_machine
 from bench.processes import free_port, onbeat_dev, stopping, wait_until_up
-from bench.store_life_cycle import write_bare_rows
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.states import JobState
@@ -111,7 +111,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 recorded_s = time.perf_counter() - started - up_s
         # In order of arrival; the first fire of each was due before the server woke.
         lags = sorted(json.loads(report.read_text())[options.fresh :])
-        bare = write_bare_rows(
+        bare = write_to_sqlite(
             Path(folder) / "bare.sqlite3",
             fires=options.jobs,
             batch=500,
