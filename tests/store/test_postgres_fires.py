@@ -86,6 +86,14 @@ async def fire(store: Store) -> FiredBatch:
     return await store.fires.record_due(now=NOW, limit=100, decide=fire_once)
 
 
+async def insert_all(store: Store, jobs: Sequence[StoredJob]) -> None:
+    """A manual run of each job, in a lane or in line."""
+    for job in jobs:
+        await store.fires.insert_run(
+            job.job_id, now=NOW, decide=lambda due: (in_free_lane(due, NOW + 1, trigger=Trigger.MANUAL),)
+        )
+
+
 async def live_runs(url: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(url)
     try:
@@ -141,13 +149,16 @@ async def test_instant_that_somebody_records_by_another_way_is_one_run_and_a_con
             batches.append(await store.fires.record_due(now=NOW, limit=5, decide=decide))
         return batches
 
-    async def insert_all(store: Store, of: Sequence[StoredJob]) -> int:
+    async def insert_some(store: Store, of: Sequence[StoredJob]) -> int:
         return sum([await insert(store, job) for job in of])
 
-    first, second, *found = await asyncio.gather(
-        insert_all(nodes[1], jobs[::2]), insert_all(nodes[2], jobs[::-2]), *map(dispatch, nodes[:2])
+    first, second, found, more = await asyncio.gather(
+        insert_some(nodes[1], jobs[::2]),
+        insert_some(nodes[2], jobs[::-2]),
+        dispatch(nodes[0]),
+        dispatch(nodes[1]),
     )
-    batches = [batch for of_node in found for batch in of_node]
+    batches = [*found, *more]
     assert sum(batch.runs for batch in batches) + first + second == ROUNDS
     assert sum(batch.conflicts for batch in batches) == first + second
     assert [batch.parked for batch in batches if batch.parked] == []
@@ -206,18 +217,11 @@ async def test_no_lane_is_lost_where_a_run_ends_while_others_get_in_line(nodes: 
         jobs = await create(nodes[0], 8)
         held = [await maker.running(job, NOW - SECOND) for job in jobs]
         items = [Finish(key, token, outcome()) for key, token in held]
-
-        async def insert(store: Store, of: Sequence[StoredJob]) -> None:
-            for job in of:
-                await store.fires.insert_run(
-                    job.job_id, now=NOW, decide=lambda due: (in_free_lane(due, NOW + 1, trigger=Trigger.MANUAL),)
-                )
-
         batch, *_ = await asyncio.gather(
             fire(nodes[1]),
             nodes[2].leases.finish(items[:4], now=NOW, decide=never),
             nodes[0].leases.finish(items[:3:-1], now=NOW, decide=never),
-            insert(nodes[2], jobs),
+            insert_all(nodes[2], jobs),
         )
         rest = await fire(nodes[0])  # clocks that were skipped while somebody held them
         assert (batch.runs + rest.runs, batch.parked, rest.parked) == (8, (), ()), number
@@ -235,15 +239,9 @@ async def test_no_lane_is_lost_where_a_run_ends_while_others_get_in_line(nodes: 
 async def test_one_of_two_that_ask_for_a_free_lane_waits_for_it(nodes: list[Store], url: str) -> None:
     for number in range(ROUNDS // 2):
         jobs = await create(nodes[0], 4)
-
-        async def insert(store: Store, job: StoredJob) -> None:
-            await store.fires.insert_run(
-                job.job_id, now=NOW, decide=lambda due: (in_free_lane(due, NOW + 1, trigger=Trigger.MANUAL),)
-            )
-
-        batch, *_ = await asyncio.gather(fire(nodes[1]), *[insert(nodes[2], job) for job in jobs], fire(nodes[0]))
-        assert batch.parked == ()
-        await fire(nodes[0])
+        batches = await asyncio.gather(fire(nodes[1]), fire(nodes[0]), insert_all(nodes[2], jobs))
+        rest = await fire(nodes[0])  # clocks that were skipped while somebody held them
+        assert [batch.parked for batch in (*batches[:2], rest)] == [(), (), ()]
         rows = [row for row in await live_runs(url) if row["job_id"] in {job.job_id for job in jobs}]
         assert sorted(row["job_id"] for row in rows if row["lane"] == 0) == sorted(job.job_id for job in jobs), number
         assert len(rows) == 8
