@@ -145,16 +145,17 @@ class Databases:
         self.server = server
         self._has_template = False
 
-    async def create(self) -> str:
+    async def create(self, *, has_schema: bool = True) -> str:
         """The URL of a new database."""
         administrator = await asyncpg.connect(self.server.url())
         try:
-            if not self._has_template:
+            if has_schema and not self._has_template:
                 await administrator.execute("CREATE DATABASE onbeat_template")
                 await upgrade_database(self.server.url("onbeat_template"), slots=DEFAULT_SLOTS)
                 self._has_template = True
             name = f"test_{os.getpid()}_{next(_numbers)}"
-            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE onbeat_template")
+            template = "onbeat_template" if has_schema else "template0"
+            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         finally:
             await administrator.close()
         return self.server.url(name)
@@ -168,9 +169,9 @@ class Databases:
             await administrator.close()
 
     @contextlib.contextmanager
-    def fresh(self) -> Iterator[str]:
+    def fresh(self, *, has_schema: bool = True) -> Iterator[str]:
         """The URL of a database that lasts as long as the block, for tests without a loop of their own."""
-        url = asyncio.run(self.create())
+        url = asyncio.run(self.create(has_schema=has_schema))
         try:
             yield url
         finally:

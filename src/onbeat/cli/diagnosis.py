@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Literal
 
 import apsw
 
 from onbeat.cli.data_file import inspect_file
+from onbeat.cli.database_diagnosis import check_database
+from onbeat.cli.findings import Finding, judge_skew
 from onbeat.client.api import Api, ServerRefused, ServerUnreachable
 from onbeat.clock import host_time_us
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.zones import TZDATA_VERSION
+from onbeat.store.database_url import is_postgres_url
 from onbeat.store.sqlite.datafile import NETWORK_FILESYSTEMS
 
 OLDEST_PYTHON = (3, 11)
 WAL_RESET_FIXES = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 """First releases of each branch without the WAL-reset bug, newest branch first. Source: reliability 1.2."""
 
-SKEW_WARN_S, SKEW_BAD_S = 2.0, 30.0
 DATE_GRAIN_S = 1.0
 """A server tells its time in whole seconds, so a smaller difference says nothing."""
 
 SYSTEM_ZONES = Path("/usr/share/zoneinfo/tzdata.zi")
-
-Verdict = Literal["ok", "warn", "bad"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    advice: str | None = None
 
 
 def diagnose(data: str, *, server: str) -> list[Finding]:
@@ -47,7 +35,7 @@ def diagnose(data: str, *, server: str) -> list[Finding]:
         check_python(sys.version_info[:3]),
         check_sqlite(apsw.sqlite_lib_version()),
         check_tzdata(TZDATA_VERSION, system=read_system_tzdata(SYSTEM_ZONES)),
-        *check_data_file(data),
+        *(check_database(data, now_us=host_time_us) if is_postgres_url(data) else check_data_file(data)),
         check_clock(server, now_us=host_time_us),
     ]
 
@@ -119,13 +107,9 @@ def check_clock(server: str, *, now_us: Callable[[], int]) -> Finding:
         with Api(server, timeout_s=3.0) as api:
             told = api.server_date()
     except (ServerUnreachable, ServerRefused):
-        return Finding("clock", "ok", f"no server at {server} to compare with; a data file goes by this host's clock")
+        return Finding("clock", "ok", f"no server at {server} to compare with; the database's clock decides")
     if told is None:
         return Finding("clock", "ok", f"{server} does not tell its time")
     host_s = (before + now_us()) / 2e6
     skew_s = abs(parsedate_to_datetime(told).timestamp() + DATE_GRAIN_S / 2 - host_s)
-    found = f"{max(skew_s - DATE_GRAIN_S / 2, 0):.1f} s from {server}"
-    if skew_s > SKEW_WARN_S:
-        verdict: Verdict = "bad" if skew_s > SKEW_BAD_S else "warn"
-        return Finding("clock", verdict, found, "let a time service (chrony, systemd-timesyncd) set both clocks")
-    return Finding("clock", "ok", found)
+    return judge_skew("clock", max(skew_s - DATE_GRAIN_S / 2, 0), other=server)

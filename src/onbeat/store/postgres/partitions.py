@@ -77,8 +77,7 @@ async def make_partitions(database: Database) -> int:
 
     A day whose instants lie in the default partition already keeps them there and gets no partition.
     """
-    now, existing = await database.read(_read_clock), await _find(database)
-    missing = [partition for partition in _ahead(now) if partition not in existing]
+    missing = await database.read(_find_missing)
     left = 0
     for partition in missing:
         left += not await _make(database, partition)
@@ -93,7 +92,7 @@ async def drop_partitions(database: Database, *, ended_before: int, limit: int) 
     Goes on, oldest day first, until `limit` is reached.
     """
     dropped = 0
-    found = await _find(database)
+    found = await database.read(_find)
     # A day's attempts are looked at after its runs.
     for partition in sorted(found, key=lambda partition: (partition.day, partition.table == ATTEMPTS)):
         if dropped >= limit or partition.to_at > ended_before:
@@ -104,18 +103,20 @@ async def drop_partitions(database: Database, *, ended_before: int, limit: int) 
     return dropped
 
 
-async def _find(database: Database) -> dict[Partition, bool]:
+async def count_days_ahead(connection: Connection) -> int:
+    """How many of today and the days ahead have their partitions: `DAYS_AHEAD + 1` where all is well."""
+    return (2 * (DAYS_AHEAD + 1) - len(await _find_missing(connection))) // 2
+
+
+async def _find_missing(connection: Connection) -> list[Partition]:
+    now, existing = await connection.fetchval(_META["read_clock"]), await _find(connection)
+    return [partition for partition in _ahead(now) if partition not in existing]
+
+
+async def _find(connection: Connection) -> dict[Partition, bool]:
     """Every partition of a day, and whether it is attached to its table."""
-
-    async def read(connection: Connection) -> dict[Partition, bool]:
-        rows = await connection.fetch(_QUERIES["find_partitions"])
-        return {_parse(name): is_attached for name, is_attached in rows}
-
-    return await database.read(read)
-
-
-async def _read_clock(connection: Connection) -> int:
-    return int(await connection.fetchval(_META["read_clock"]))
+    rows = await connection.fetch(_QUERIES["find_partitions"])
+    return {_parse(name): is_attached for name, is_attached in rows}
 
 
 def _parse(name: str) -> Partition:

@@ -114,7 +114,7 @@ async def open_database(url: str, *, create: bool, slots: int) -> PostgresStore:
 
     Raises StoreUnavailable, SchemaTooNew, or ConfigError where the database cannot serve.
     """
-    database = await _connect(url)
+    database = await connect_by_url(url)
     try:
         schema = await database.read(read_schema)
         if schema.version == 0 and create:
@@ -129,7 +129,7 @@ async def open_database(url: str, *, create: bool, slots: int) -> PostgresStore:
 
 async def upgrade_database(url: str, *, slots: int) -> tuple[Schema, Schema]:
     """Bring a database to this onbeat's schema while nodes use it. Answer: the schema before and after."""
-    database = await _connect(url)
+    database = await connect_by_url(url)
     try:
         before = await database.read(read_schema)
         return before, await _upgrade(database, slots=slots)
@@ -151,7 +151,7 @@ async def _read_clock(database: Database) -> int:
     return await database.read(read)
 
 
-async def _connect(url: str) -> Database:
+async def connect_by_url(url: str) -> Database:
     """`?pooled=1` is ours: a pooler such as PgBouncer stands before the server. The rest is PostgreSQL's."""
     try:
         parts = urlsplit(url)
