@@ -60,7 +60,7 @@ def load_migrations() -> tuple[Migration, ...]:
 
 async def read_schema(connection: Connection) -> Schema:
     """The schema as it is. Raises ConfigError on a database that is not onbeat's."""
-    if await connection.fetchval(_QUERIES["find_meta"]) is not None:
+    if await connection.fetchval(_QUERIES["has_meta"]):
         version, serves_from, slots = await connection.fetchrow(_QUERIES["read_meta"]) or (0, 0, 0)
         return Schema(version, serves_from, slots)
     if await connection.fetchval(_QUERIES["has_tables"]):

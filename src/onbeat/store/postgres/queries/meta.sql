@@ -3,9 +3,11 @@
 -- name: read_clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
--- name: find_meta
--- NULL on a database without onbeat's schema.
-SELECT to_regclass('meta')::text AS meta;
+-- name: has_meta
+-- Is there a table of that name that has onbeat's columns? Other programs may have one, too.
+SELECT count(*) = 3
+FROM pg_attribute
+WHERE attrelid = to_regclass('meta') AND attname IN ('schema_version', 'serves_from', 'installation_id');
 
 -- name: has_tables
 SELECT EXISTS (
