@@ -42,7 +42,7 @@ OVER_ALL_SLOTS = {
     "count_rows",
     "count_overdue",  # the head of an index
     "next_ready_at",  # a queue is one line over all slots
-    "front_of_lines",
+    "lease_runs",
 }
 READS_ALL = {
     "find_calendars": "few rows",
@@ -61,7 +61,7 @@ READS_ALL = {
 }
 BY_NAME = {"partitions", "runs"}
 """Nouns whose modules choose a statement and pass its name on."""
-NAMED_EXACTLY = {"get_ended_view", "ended_token", "succeeded_attempt", "drop_mark", "copy_mark", "shrink_mark"}
+NAMED_EXACTLY = {"get_ended_view", "succeeded_attempt", "drop_mark", "copy_mark", "shrink_mark"}
 """The planner may take another index of history that names the row as exactly."""
 ONLY_WITH_ROWS = {"find_ended_of_job"}
 """Pages for people. In an empty partition, every index is as good as another."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from asyncpg import Record
+
 from onbeat.domain.ids import RunKey
 from onbeat.domain.priority import AGEING_US
 from onbeat.domain.states import JobState, RunState
@@ -23,25 +25,23 @@ Held = Sequence[tuple[RunKey, bytes]]
 async def claim(connection: Connection, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
     """Lease the runs that are ready, the first of them first.
 
-    Each priority has its own line by `ready_at`. First it is looked up how many of the first runs of all lines stand in
-    which, then so many are taken of each, past those that another claim is taking at the same time. Where a line had
-    fewer left than it seemed, the others are asked for more.
+    Each priority has its own line by `ready_at`. Where a line had fewer runs left than it seemed, because another claim
+    was taking them at the same time, the other lines are asked for more.
     """
     claimed: list[LeasedRun] = []
     passed_over: list[int] = []
     while len(claimed) < len(leases):
-        wanted = len(leases) - len(claimed)
-        rows = await connection.fetch(_QUERIES["front_of_lines"], queue or "", now, wanted, passed_over, AGEING_US)
-        lines = {row[0]: row[1] for row in rows}
-        if not lines:
-            break
-        taken = await _lease_runs(connection, leases[len(claimed) :], lines, now=now, queue=queue)
-        claimed += [_leased_run(row, now=now) for row in taken]
-        if sum(lines.values()) < wanted:
+        left = leases[len(claimed) :]
+        rows = await _lease_runs(connection, left, passed_over, now=now, queue=queue)
+        missing = {row[0]: row[1] for row in rows}
+        wanted = sum(missing.values())
+        taken = [tuple(row)[2:] for row in rows if row[2] is not None]
+        claimed += [_leased_run(row, now=now) for row in sorted(taken)]
+        if wanted < len(left):
             break  # the rest of all lines was in sight
-        for row in taken:
-            lines[row[1]] -= 1
-        passed_over += [priority for priority, missing in lines.items() if missing]
+        for row in rows:
+            missing[row[0]] -= row[2] is not None
+        passed_over += [priority for priority, count in missing.items() if count]
     return claimed
 
 
@@ -83,26 +83,24 @@ async def release(connection: Connection, held: Held, *, now: int, slots: int) -
 
 
 async def _lease_runs(
-    connection: Connection, leases: Sequence[Lease], lines: dict[int, int], *, now: int, queue: str | None
-) -> list[Row]:
-    """Take so many runs of each priority's line. Answer: those that were there, the first in line first."""
-    rows = await connection.fetch(
+    connection: Connection, leases: Sequence[Lease], passed_over: Sequence[int], *, now: int, queue: str | None
+) -> list[Record]:
+    return await connection.fetch(
         _QUERIES["lease_runs"],
-        AGEING_US,
-        list(lines),
-        list(lines.values()),
         queue or "",
         now,
+        len(leases),
+        passed_over,
+        AGEING_US,
         [lease.token for lease in leases],
         [storable_text(lease.worker) for lease in leases],
         [lease.until for lease in leases],
     )
-    return sorted(tuple(row) for row in rows)
 
 
 def _leased_run(row: Row, *, now: int) -> LeasedRun:
     (
-        _place, _priority, job_id, scheduled_at, token, attempt, trigger, job_version, namespace, name, key, definition,
+        _number, job_id, scheduled_at, token, attempt, trigger, job_version, namespace, name, key, definition,
         payload, queue, lease_until, deadline_at, late_after,
     ) = row  # fmt: skip
     return LeasedRun(

@@ -163,9 +163,13 @@ SELECT min((
 ))
 FROM present;
 
--- name: front_of_lines
--- How many of the first runs stand in which priority's line. Walks live_claimable: one seek to each priority that is
--- there, and the beginning of its line. Locks nothing: a run may be another's by the time it is to be taken.
+-- name: lease_runs
+-- Looks up how many of the first runs of all lines stand in which priority's line, without locking any, then takes so
+-- many of each line past those that others hold, and gives them the leases in their order. A row without a run says
+-- only how many were looked for. A lease never outlives the run's deadline, so live_leased serves both kinds of expiry.
+-- Walks live_claimable (one seek to each priority that is there, then the beginnings of their lines: runs that wait for
+-- a lane, lie in the future or belong to a paused job are in nobody's way), then the primary keys of live_runs, jobs
+-- and job_versions.
 WITH RECURSIVE present (priority) AS (
     SELECT (
         SELECT max(l.priority) FROM live_runs AS l
@@ -180,66 +184,70 @@ WITH RECURSIVE present (priority) AS (
     )
     FROM present
     WHERE present.priority IS NOT NULL
-)
-SELECT front.priority, count(*)
-FROM (
-    SELECT present.priority
-    FROM present CROSS JOIN LATERAL (
-        SELECT l.ready_at FROM live_runs AS l
-        WHERE
-            l.queue = :queue AND l.priority = present.priority AND l.state = 'pending' AND l.lane IS NOT NULL
-            AND NOT l.held AND l.ready_at <= :now
-        ORDER BY l.ready_at
+),
+lines AS MATERIALIZED (
+    SELECT front.priority, count(*) AS count
+    FROM (
+        SELECT present.priority
+        FROM present CROSS JOIN LATERAL (
+            SELECT l.ready_at FROM live_runs AS l
+            WHERE
+                l.queue = :queue AND l.priority = present.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+                AND NOT l.held AND l.ready_at <= :now
+            ORDER BY l.ready_at
+            LIMIT :limit
+        ) AS line
+        WHERE present.priority <> ALL (:passed_over::bigint[])
+        ORDER BY line.ready_at - present.priority * :ageing_us::bigint
         LIMIT :limit
-    ) AS line
-    WHERE present.priority <> ALL (:passed_over::bigint[])
-    ORDER BY line.ready_at - present.priority * :ageing_us::bigint
-    LIMIT :limit
-) AS front
-GROUP BY front.priority;
-
--- name: lease_runs
--- Takes the first runs of each line that nobody else holds, and gives them the leases in their order. A lease never
--- outlives the run's deadline, so live_leased serves both kinds of expiry.
--- Walks live_claimable (runs that wait for a lane, lie in the future or belong to a paused job are not in its way),
--- then the primary keys of live_runs, jobs and job_versions.
-WITH taken AS MATERIALIZED (
+    ) AS front
+    GROUP BY front.priority
+),
+taken AS MATERIALIZED (
     SELECT
-        line.slot, line.job_id, line.scheduled_at, line.ready_at,
-        row_number() OVER (ORDER BY line.ready_at - wanted.priority * :ageing_us::bigint) AS place
-    FROM unnest(:priorities::bigint[], :counts::bigint[]) AS wanted (priority, count)
-    CROSS JOIN LATERAL (
-        SELECT l.slot, l.job_id, l.scheduled_at, l.ready_at FROM live_runs AS l
-        WHERE
-            l.queue = :queue AND l.priority = wanted.priority AND l.state = 'pending' AND l.lane IS NOT NULL
-            AND NOT l.held AND l.ready_at <= :now
-        ORDER BY l.ready_at
-        LIMIT wanted.count
-        FOR UPDATE OF l SKIP LOCKED
+        array_agg(line.slot ORDER BY line.place) AS slots, array_agg(line.job_id ORDER BY line.place) AS job_ids,
+        array_agg(line.scheduled_at ORDER BY line.place) AS instants
+    FROM (
+        SELECT run.slot, run.job_id, run.scheduled_at, run.ready_at - lines.priority * :ageing_us::bigint AS place
+        FROM lines CROSS JOIN LATERAL (
+            SELECT l.slot, l.job_id, l.scheduled_at, l.ready_at FROM live_runs AS l
+            WHERE
+                l.queue = :queue AND l.priority = lines.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+                AND NOT l.held AND l.ready_at <= :now
+            ORDER BY l.ready_at
+            LIMIT lines.count
+            FOR UPDATE OF l SKIP LOCKED
+        ) AS run
     ) AS line
 ),
-leases AS MATERIALIZED (
-    SELECT * FROM unnest(:tokens::bytea[], :workers::text[], :untils::bigint[])
-        WITH ORDINALITY AS given (token, worker, until, place)
+leased AS (
+    UPDATE live_runs AS l SET
+        state = 'running', attempt = l.attempt + 1, lease_token = given.token, worker = given.worker,
+        lease_until = least(given.until, coalesce(l.deadline_at, :now + l.max_run_us)),
+        granted_at = :now, attempt_started_at = :now, first_started_at = coalesce(l.first_started_at, :now),
+        deadline_at = coalesce(l.deadline_at, :now + l.max_run_us)
+    FROM taken CROSS JOIN LATERAL unnest(
+        taken.slots, taken.job_ids, taken.instants, :tokens::bytea[], :workers::text[], :untils::bigint[]
+    ) WITH ORDINALITY AS given (slot, job_id, scheduled_at, token, worker, until, number)
+    WHERE l.slot = given.slot AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at
+    RETURNING given.number, l.*
 )
-UPDATE live_runs AS l SET
-    state = 'running', attempt = l.attempt + 1, lease_token = leases.token, worker = leases.worker,
-    lease_until = least(leases.until, coalesce(l.deadline_at, :now + l.max_run_us)),
-    granted_at = :now, attempt_started_at = :now,
-    first_started_at = coalesce(l.first_started_at, :now), deadline_at = coalesce(l.deadline_at, :now + l.max_run_us)
-FROM taken
-JOIN leases ON leases.place = taken.place
-JOIN jobs AS j ON j.slot = taken.slot AND j.job_id = taken.job_id
-WHERE l.slot = taken.slot AND l.job_id = taken.job_id AND l.scheduled_at = taken.scheduled_at
-RETURNING
-    taken.place, l.priority, l.job_id, l.scheduled_at, l.lease_token, l.attempt, l.trigger, l.job_version, j.namespace,
-    j.name, j.key,
-    CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
-        SELECT v.definition FROM job_versions AS v
-        WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
-        ORDER BY v.version LIMIT 1
-    ), j.definition) END,
-    l.payload, nullif(l.queue, ''), l.lease_until, l.deadline_at, l.late_after;
+SELECT
+    lines.priority, lines.count, run.number, run.job_id, run.scheduled_at, run.lease_token, run.attempt, run.trigger,
+    run.job_version, run.namespace, run.name, run.key, run.definition, run.payload, run.queue, run.lease_until,
+    run.deadline_at, run.late_after
+FROM lines LEFT JOIN (
+    SELECT
+        l.number, l.priority, l.job_id, l.scheduled_at, l.lease_token, l.attempt, l.trigger, l.job_version, j.namespace,
+        j.name, j.key,
+        CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
+            SELECT v.definition FROM job_versions AS v
+            WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
+            ORDER BY v.version LIMIT 1
+        ), j.definition) END AS definition,
+        l.payload, nullif(l.queue, '') AS queue, l.lease_until, l.deadline_at, l.late_after
+    FROM leased AS l JOIN jobs AS j ON j.slot = l.slot AND j.job_id = l.job_id
+) AS run ON run.priority = lines.priority;
 
 -- name: extend_leases
 -- Of live leases under exactly these tokens. Walks the primary key of live_runs.

@@ -37,10 +37,6 @@ FROM (
 INNER JOIN ended_runs AS e
     ON e.slot = newest.slot AND e.job_id = newest.job_id AND e.scheduled_at = newest.scheduled_at;
 
--- name: ended_token
--- Walks the primary key of the one partition.
-SELECT state, last_token FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
-
 -- name: find_live
 -- Reads all of live_runs, which is small: an index by time would be written twice for every fire.
 SELECT
