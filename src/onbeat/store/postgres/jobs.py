@@ -92,7 +92,9 @@ class PostgresJobs:
         """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
         job_id, slot = before.job_id, before.job_id % self._slots
         state = before.state if change.state is None else change.state
-        if change.cancels_pending or change.cancels_running or state is not before.state:
+        # A finish that does not see the new rule of after_finish sets no clock, so it must be over when this looks.
+        touches_runs = change.cancels_pending or change.cancels_running or state is not before.state
+        if touches_runs or change.after_finish is not None:
             await connection.execute(_QUERIES["lock_runs_of_job"], slot, job_id)
         for mark in change.marks:
             await insert_mark(connection, mark, before, slot=slot, now=now)
