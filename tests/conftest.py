@@ -1,8 +1,11 @@
-"""What tests of every kind share: one PostgreSQL server per session, started by the first test that asks for it."""
+"""What tests of every kind share: one PostgreSQL server per session, started by the first test that asks for it, and
+an empty database of each engine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.postgres import Databases, running_postgres
@@ -13,3 +16,14 @@ def databases() -> Iterator[Databases]:
     """Makes fresh databases on a real server."""
     with running_postgres() as server:
         yield Databases(server)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The setting `data` for an empty database: a test that asks for it runs over both engines."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "onbeat.sqlite3")
+        return
+    databases: Databases = request.getfixturevalue("databases")
+    with databases.fresh() as url:
+        yield url

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import apsw
 import pytest
 from tests.support.accounting import recorded_instants
+from tests.support.database import look
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.clock import ManualClock
@@ -19,21 +16,13 @@ from onbeat.store.sqlite import fires as fires_module
 from onbeat.store.values import Finish, StoredJob
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "onbeat.db"
-
-
-def spans(data: Path, job: StoredJob) -> list[tuple[int, int, int, str]]:
+def spans(data: str, job: StoredJob) -> list[tuple[int, int, int, str]]:
     """`(first, last, count, state)` of every record of a job, in seconds from START."""
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        rows: list[Any] = database.execute(
-            "select scheduled_at, coalesce(until, scheduled_at), count, state from runs where job_id = ? order by 1",
-            (job.job_id,),
-        ).fetchall()
-    finally:
-        database.close()
+    rows = look(
+        data,
+        "select scheduled_at, coalesce(until, scheduled_at), count, state from runs where job_id = ? order by 1",
+        job.job_id,
+    )
     return [((first - START) // SECOND, (last - START) // SECOND, count, state) for first, last, count, state in rows]
 
 
@@ -51,7 +40,7 @@ async def fall_behind(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("behind", [False, True])
-async def test_pause_and_resume_lose_no_instant(data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool) -> None:
+async def test_pause_and_resume_lose_no_instant(data: str, monkeypatch: pytest.MonkeyPatch, behind: bool) -> None:
     async with scheduling(data) as scheduler:
         if behind:
             await fall_behind(scheduler, monkeypatch)
@@ -67,7 +56,7 @@ async def test_pause_and_resume_lose_no_instant(data: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("behind", [False, True])
 async def test_an_edit_lets_what_was_due_under_the_former_schedule_run(
-    data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+    data: str, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     async with scheduling(data) as scheduler:
         if behind:
@@ -81,7 +70,7 @@ async def test_an_edit_lets_what_was_due_under_the_former_schedule_run(
 
 @pytest.mark.parametrize("behind", [False, True])
 async def test_a_deleted_job_keeps_a_record_of_what_was_due(
-    data: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+    data: str, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     async with scheduling(data) as scheduler:
         if behind:
@@ -92,7 +81,7 @@ async def test_a_deleted_job_keeps_a_record_of_what_was_due(
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(2, 2)
 
 
-async def test_an_edit_during_a_pause_divides_it_between_the_two_schedules(data: Path) -> None:
+async def test_an_edit_during_a_pause_divides_it_between_the_two_schedules(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(2))
         await scheduler.jobs.pause(job.job_id, note="by hand", cancel=False)
@@ -104,7 +93,7 @@ async def test_an_edit_during_a_pause_divides_it_between_the_two_schedules(data:
     assert spans(data, job) == [(2, 4, 2, "skipped"), (6, 8, 3, "skipped")]
 
 
-async def test_deleting_a_paused_job_accounts_for_the_pause(data: Path) -> None:
+async def test_deleting_a_paused_job_accounts_for_the_pause(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(2))
         await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
@@ -113,7 +102,7 @@ async def test_deleting_a_paused_job_accounts_for_the_pause(data: Path) -> None:
     assert spans(data, job) == [(2, 4, 2, "skipped")]
 
 
-async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: Path) -> None:
+async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(1), overlap="allow")
         scheduler.clock.advance(1.5)
@@ -130,7 +119,7 @@ async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: Path) -> 
 
 
 async def test_one_job_that_is_slow_to_plan_ends_the_batch_and_the_rest_follows(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fires_module, "PLANNING_LASTS_S", 0)
     async with scheduling(data) as scheduler:
@@ -141,7 +130,7 @@ async def test_one_job_that_is_slow_to_plan_ends_the_batch_and_the_rest_follows(
 
 
 @pytest.mark.parametrize("act", ["resume", "edit"])
-async def test_a_clock_set_back_before_a_restart_loses_no_instant(data: Path, act: str) -> None:
+async def test_a_clock_set_back_before_a_restart_loses_no_instant(data: str, act: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job()
         for _ in range(10):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
+from tests.support.database import look
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.errors import DefinitionError
@@ -18,11 +16,6 @@ from onbeat.services.assignment import Assignment
 from onbeat.store.values import Page, RunFilter, StoredJob
 
 FIVE = AfterFinishSchedule(5)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "onbeat.db"
 
 
 def at(offset: float) -> int:
@@ -44,7 +37,7 @@ async def begin(scheduler: Scheduler, job: StoredJob, *, seconds: float = 5) -> 
     return held
 
 
-async def test_next_fire_comes_so_long_after_the_end_rounded_up(data: Path) -> None:
+async def test_next_fire_comes_so_long_after_the_end_rounded_up(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         assert await clock_of(scheduler, job) == 5
@@ -58,7 +51,7 @@ async def test_next_fire_comes_so_long_after_the_end_rounded_up(data: Path) -> N
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.SUCCEEDED, OutcomeKind.UNSENDABLE])
-async def test_every_end_of_an_attempt_that_ends_the_run_sets_the_clock(data: Path, kind: OutcomeKind) -> None:
+async def test_every_end_of_an_attempt_that_ends_the_run_sets_the_clock(data: str, kind: OutcomeKind) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         held = await begin(scheduler, job)
@@ -66,7 +59,7 @@ async def test_every_end_of_an_attempt_that_ends_the_run_sets_the_clock(data: Pa
         assert await clock_of(scheduler, job) == 10
 
 
-async def test_cancel_sets_the_clock_when_the_run_has_ended(data: Path) -> None:
+async def test_cancel_sets_the_clock_when_the_run_has_ended(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         held = await begin(scheduler, job)
@@ -82,7 +75,7 @@ async def test_cancel_sets_the_clock_when_the_run_has_ended(data: Path) -> None:
         assert await clock_of(scheduler, job) == 16
 
 
-async def test_a_worker_that_dies_delays_the_clock_until_its_run_has_ended(data: Path) -> None:
+async def test_a_worker_that_dies_delays_the_clock_until_its_run_has_ended(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE, max_run_time_s=10)
         await begin(scheduler, job)
@@ -91,7 +84,7 @@ async def test_a_worker_that_dies_delays_the_clock_until_its_run_has_ended(data:
         assert await clock_of(scheduler, job) == 20
 
 
-async def test_a_missed_fire_is_an_end(data: Path) -> None:
+async def test_a_missed_fire_is_an_end(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE, grace_s=1)
         scheduler.clock.advance(1_000)
@@ -101,7 +94,7 @@ async def test_a_missed_fire_is_an_end(data: Path) -> None:
         assert (missed.state, missed.key.scheduled_at, missed.count) == (RunState.MISSED, at(5), 1)
 
 
-async def test_a_crash_and_a_restart_find_the_live_run_that_will_set_the_clock(data: Path) -> None:
+async def test_a_crash_and_a_restart_find_the_live_run_that_will_set_the_clock(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         held = await begin(scheduler, job)
@@ -112,7 +105,7 @@ async def test_a_crash_and_a_restart_find_the_live_run_that_will_set_the_clock(d
         assert await clock_of(scheduler, job) == 10
 
 
-async def test_a_pause_ends_in_a_clock_or_waits_for_the_live_run(data: Path) -> None:
+async def test_a_pause_ends_in_a_clock_or_waits_for_the_live_run(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
@@ -131,7 +124,7 @@ async def test_a_pause_ends_in_a_clock_or_waits_for_the_live_run(data: Path) -> 
         assert await clock_of(scheduler, job) == 111
 
 
-async def test_an_edit_keeps_one_clock_or_the_live_run(data: Path) -> None:
+async def test_an_edit_keeps_one_clock_or_the_live_run(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         await scheduler.edit(job, FIVE, timeout_s=7.0)
@@ -152,7 +145,7 @@ async def test_an_edit_keeps_one_clock_or_the_live_run(data: Path) -> None:
         assert await clock_of(scheduler, job) == 65 - START // SECOND % 60
 
 
-async def test_a_deleted_job_gets_no_clock_from_its_last_run(data: Path) -> None:
+async def test_a_deleted_job_gets_no_clock_from_its_last_run(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         held = await begin(scheduler, job)
@@ -161,7 +154,7 @@ async def test_a_deleted_job_gets_no_clock_from_its_last_run(data: Path) -> None
         assert await scheduler.store.fires.next_due_at() is None
 
 
-async def test_a_run_by_hand_and_one_brought_back_take_the_clock_away_until_they_end(data: Path) -> None:
+async def test_a_run_by_hand_and_one_brought_back_take_the_clock_away_until_they_end(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE)
         scheduler.clock.advance(1)
@@ -177,7 +170,7 @@ async def test_a_run_by_hand_and_one_brought_back_take_the_clock_away_until_they
         assert await clock_of(scheduler, job) == 6
 
 
-async def test_end_at_completes_the_job(data: Path) -> None:
+async def test_end_at_completes_the_job(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(AfterFinishSchedule(5, start_at=at(2), end_at=at(8)))
         assert await clock_of(scheduler, job) == 2
@@ -190,7 +183,7 @@ async def test_end_at_completes_the_job(data: Path) -> None:
         assert await clock_of(scheduler, job) is None
 
 
-async def test_what_cannot_be_honoured_is_refused(data: Path) -> None:
+async def test_what_cannot_be_honoured_is_refused(data: str) -> None:
     async with scheduling(data) as scheduler:
         for schedules, changes, field in (
             ((FIVE, every(60)), {}, "schedules[0]"),
@@ -204,7 +197,7 @@ async def test_what_cannot_be_honoured_is_refused(data: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_after_any_history_there_is_a_clock_or_a_live_run_and_never_both(data: Path, seed: int) -> None:
+async def test_after_any_history_there_is_a_clock_or_a_live_run_and_never_both(data: str, seed: int) -> None:
     draw = random.Random(seed)
     async with scheduling(data) as scheduler:
         job = await scheduler.job(FIVE, max_run_time_s=20, grace_s=2)
@@ -234,18 +227,14 @@ async def test_after_any_history_there_is_a_clock_or_a_live_run_and_never_both(d
             check_clock_or_run(data, job, now=scheduler.clock.now())
 
 
-def check_clock_or_run(data: Path, job: StoredJob, *, now: int) -> None:
+def check_clock_or_run(data: str, job: StoredJob, *, now: int) -> None:
     """A clock that is due may stand beside a run by hand: the dispatcher has yet to account for its instant."""
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        rows: list[Any] = database.execute(
-            "select state, (select max(next_fire_at) from clocks where job_id = j.job_id),"
-            " (select count(*) from live_runs where job_id = j.job_id) from jobs as j where job_id = ?",
-            (job.job_id,),
-        ).fetchall()
-    finally:
-        database.close()
-    ((state, clock, live),) = rows
+    ((state, clock, live),) = look(
+        data,
+        "select state, (select max(next_fire_at) from clocks where job_id = j.job_id),"
+        " (select count(*) from live_runs where job_id = j.job_id) from jobs as j where job_id = ?",
+        job.job_id,
+    )
     if state == "active":
         assert clock is not None or live
         assert clock is None or clock <= now or not live

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +45,8 @@ async def tick(scheduler: Scheduler, seconds: int) -> None:
         await scheduler.settle()
 
 
-async def test_fires_of_a_window_are_one_row_and_the_others_run(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_fires_of_a_window_are_one_row_and_the_others_run(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(3, 7))
         job = await scheduler.job()
         await tick(scheduler, 8)
@@ -60,8 +59,8 @@ async def test_fires_of_a_window_are_one_row_and_the_others_run(tmp_path: Path) 
         ]
 
 
-async def test_tag_chooses_the_jobs_and_a_namespace_keeps_to_itself(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_tag_chooses_the_jobs_and_a_namespace_keeps_to_itself(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(0, 100, tag="db"))
         await scheduler.blackouts.put("elsewhere", "b", window(0, 100))
         (tagged,) = await scheduler.jobs.create_many([draft_with_tags("db", "other")], namespace="default")
@@ -77,8 +76,8 @@ def draft_with_tags(*tags: str) -> Any:
     return replace(draft(every(1)), tags=tags)
 
 
-async def test_blackout_that_is_deleted_or_created_midway_holds_from_then_on(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_blackout_that_is_deleted_or_created_midway_holds_from_then_on(data: str) -> None:
+    async with scheduling(data) as scheduler:
         job = await scheduler.job()
         await tick(scheduler, 2)
         await put(scheduler, window(0, 100))
@@ -96,8 +95,8 @@ async def test_blackout_that_is_deleted_or_created_midway_holds_from_then_on(tmp
             await scheduler.blackouts.delete("default", "b")
 
 
-async def test_outage_over_a_window_is_told_apart_and_catch_up_stays_outside(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_outage_over_a_window_is_told_apart_and_catch_up_stays_outside(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(80, 1_000))
         job = await scheduler.job(misfire=MisfirePolicy("catch_up", max=3, spacing_s=0), max_running=10, grace_s=5)
         scheduler.clock.advance(500)
@@ -111,8 +110,8 @@ async def test_outage_over_a_window_is_told_apart_and_catch_up_stays_outside(tmp
         ]
 
 
-async def test_each_instant_has_one_record_after_an_outage_over_many_windows(tmp_path: Path) -> None:
-    data = tmp_path / "onbeat.db"
+async def test_each_instant_has_one_record_after_an_outage_over_many_windows(data: str) -> None:
+    data = data
     async with scheduling(data) as scheduler:
         await put(scheduler, BlackoutRules(cron="15 * * * *", duration_s=600))
         job = await scheduler.job(every(30))
@@ -125,8 +124,8 @@ async def test_each_instant_has_one_record_after_an_outage_over_many_windows(tmp
     assert instants == [START + second * SECOND for second in range(30, 5 * 86_400 + 1, 30)]
 
 
-async def test_a_run_by_hand_is_not_held_back(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_a_run_by_hand_is_not_held_back(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(0, 100))
         job = await scheduler.job(every(3_600))
         run = await scheduler.runs.trigger(job.job_id, payload=None)
@@ -136,10 +135,10 @@ async def test_a_run_by_hand_is_not_held_back(tmp_path: Path) -> None:
         assert scheduler.almanac.blackout_at(START + 100 * SECOND, namespace="default", tags=()) is None
 
 
-async def test_one_shot_in_a_window_is_skipped_and_its_job_completed(tmp_path: Path) -> None:
+async def test_one_shot_in_a_window_is_skipped_and_its_job_completed(data: str) -> None:
     from onbeat.domain.model import AtSchedule
 
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(0, 100))
         job = await scheduler.job(AtSchedule(START + 5 * SECOND))
         await tick(scheduler, 6)
@@ -147,11 +146,11 @@ async def test_one_shot_in_a_window_is_skipped_and_its_job_completed(tmp_path: P
         assert (await scheduler.jobs.get(job.job_id)).state == JobState.COMPLETED
 
 
-async def test_blackouts_are_there_again_after_a_restart(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_blackouts_are_there_again_after_a_restart(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, window(0, 100))
         job = await scheduler.job()
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await scheduler.almanac.load(now=START)
         await tick(scheduler, 2)
         assert await spans(scheduler, job) == [(1, 2, 2, "blackout")]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
-import apsw
 import pytest
+from tests.support.database import look
 from tests.support.scheduler import SECOND, START, Scheduler, scheduling
 
 from onbeat.domain.calendar import CalendarRules, DateRange, day_of
@@ -45,8 +44,8 @@ async def records(scheduler: Scheduler, job: Any) -> list[tuple[int, str]]:
     return sorted((run.key.scheduled_at, run.state.value) for run in found)
 
 
-async def test_job_fires_on_open_days_only_and_nothing_is_recorded_for_the_others(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_job_fires_on_open_days_only_and_nothing_is_recorded_for_the_others(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(0, 2))
         job = await scheduler.job(daily(exclude=("c",)))
         rolled = await scheduler.job(daily("next_business_day", exclude=("c",)))
@@ -57,8 +56,8 @@ async def test_job_fires_on_open_days_only_and_nothing_is_recorded_for_the_other
         assert await records(scheduler, rolled) == [(nine(1), "missed"), (nine(3), "missed")]
 
 
-async def test_change_moves_clocks_and_nothing_else(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_change_moves_clocks_and_nothing_else(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))
         job = await scheduler.job(daily(exclude=("c",)))
         assert job.next_fire_at == nine(0)
@@ -69,8 +68,8 @@ async def test_change_moves_clocks_and_nothing_else(tmp_path: Path) -> None:
         assert (await scheduler.jobs.get(job.job_id)).next_fire_at == nine(0)
 
 
-async def test_change_after_an_instant_never_fires_it(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_change_after_an_instant_never_fires_it(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(0))
         job = await scheduler.job(daily(exclude=("c",)))
         scheduler.clock.set(nine(0) + SECOND)
@@ -80,8 +79,8 @@ async def test_change_after_an_instant_never_fires_it(tmp_path: Path) -> None:
         assert await records(scheduler, job) == []
 
 
-async def test_due_instant_that_a_change_takes_away_is_not_fired(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_due_instant_that_a_change_takes_away_is_not_fired(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))
         job = await scheduler.job(daily(exclude=("c",)))
         scheduler.clock.set(nine(0) + SECOND)
@@ -91,8 +90,8 @@ async def test_due_instant_that_a_change_takes_away_is_not_fired(tmp_path: Path)
         assert (await scheduler.jobs.get(job.job_id)).next_fire_at == nine(1)
 
 
-async def test_completed_job_goes_on_where_its_calendar_has_days_again(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_completed_job_goes_on_where_its_calendar_has_days_again(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(0))
         job = await scheduler.job(daily(only=("c",)))
         scheduler.clock.set(nine(0))
@@ -103,9 +102,9 @@ async def test_completed_job_goes_on_where_its_calendar_has_days_again(tmp_path:
         assert (after.state, after.next_fire_at) == (JobState.ACTIVE, nine(9))
 
 
-async def test_many_jobs_are_planned_again_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_jobs_are_planned_again_batch_by_batch(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calendars_module, "REPLAN_BATCH", 3)
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))
         for _ in range(7):
             await scheduler.job(daily(exclude=("c",)))
@@ -113,15 +112,15 @@ async def test_many_jobs_are_planned_again_batch_by_batch(tmp_path: Path, monkey
         clocks = [job.next_fire_at for job in await scheduler.jobs.find(JobFilter(), Page())]
         assert clocks.count(nine(1)) == 3
     # what is left is done after a crash, by a scheduler that knows of no change
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await scheduler.almanac.load(now=START)
         assert await scheduler.calendars.replan()
         assert not await scheduler.calendars.replan()
         assert {job.next_fire_at for job in await scheduler.jobs.find(JobFilter(), Page())} == {nine(1)}
 
 
-async def test_unknown_calendar_is_refused_when_a_job_is_saved(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_unknown_calendar_is_refused_when_a_job_is_saved(data: str) -> None:
+    async with scheduling(data) as scheduler:
         with pytest.raises(DefinitionError) as caught:
             await scheduler.job(daily(exclude=("nowhere",)))
         assert (caught.value.reason_code, caught.value.field) == ("calendar_unknown", "schedules[0].exclude")
@@ -131,14 +130,12 @@ async def test_unknown_calendar_is_refused_when_a_job_is_saved(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("harm", ["delete from calendars", "update calendars set rules = '{'"])
-async def test_job_whose_calendar_is_lost_is_parked_and_the_others_go_on(tmp_path: Path, harm: str) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_job_whose_calendar_is_lost_is_parked_and_the_others_go_on(data: str, harm: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))
         job = await scheduler.job(daily(exclude=("c",)))
-    database = apsw.Connection(str(tmp_path / "onbeat.db"))
-    database.execute(harm)
-    database.close()
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    look(data, harm)
+    async with scheduling(data) as scheduler:
         await scheduler.almanac.load(now=START)
         other = await scheduler.job(CronSchedule("0 9 * * *"))
         scheduler.clock.set(nine(0))
@@ -150,8 +147,8 @@ async def test_job_whose_calendar_is_lost_is_parked_and_the_others_go_on(tmp_pat
         assert await records(scheduler, other) == [(nine(0), "succeeded")]
 
 
-async def test_calendar_in_use_cannot_be_deleted(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_calendar_in_use_cannot_be_deleted(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))
         job = await scheduler.job(daily(exclude=("c",)))
         with pytest.raises(CalendarInUse, match="1 job "):
@@ -162,8 +159,8 @@ async def test_calendar_in_use_cannot_be_deleted(tmp_path: Path) -> None:
             await scheduler.calendars.delete("default", "c")
 
 
-async def test_pause_over_closed_days_counts_open_ones(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_pause_over_closed_days_counts_open_ones(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(1, 2))
         job = await scheduler.job(daily(exclude=("c",)))
         await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
@@ -173,9 +170,9 @@ async def test_pause_over_closed_days_counts_open_ones(tmp_path: Path) -> None:
         assert (mark.key.scheduled_at, mark.until, mark.count) == (nine(0), nine(4), 3)
 
 
-async def test_import_replaces_dates_and_keeps_the_other_rules(tmp_path: Path) -> None:
+async def test_import_replaces_dates_and_keeps_the_other_rules(data: str) -> None:
     text = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20261225\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await put(scheduler, CalendarRules("Europe/Berlin", closed(3).dates, (0,)))
         await scheduler.calendars.import_ics("default", "c", text, until=None)
         await scheduler.calendars.import_ics("default", "new", text, until=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ HOUR = 3_600
 
 
 @pytest.fixture
-async def scheduler(tmp_path: Path) -> AsyncIterator[Scheduler]:
-    async with scheduling(tmp_path / "onbeat.db") as opened:
+async def scheduler(data: str) -> AsyncIterator[Scheduler]:
+    async with scheduling(data) as opened:
         yield opened
 
 
@@ -111,10 +110,10 @@ async def test_a_cancelled_run_ends_with_the_next_look_at_leases(scheduler: Sche
     assert (run.state, run.error) == (RunState.CANCELLED, "cancelled while its handler held it")
 
 
-async def test_a_restart_changes_nothing_for_a_handler(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "again.db") as first:
+async def test_a_restart_changes_nothing_for_a_handler(data: str) -> None:
+    async with scheduling(data) as first:
         key, token = await begin(first)
-    async with scheduling(tmp_path / "again.db", clock=first.clock) as second:
+    async with scheduling(data, clock=first.clock) as second:
         second.clock.advance(HOUR)
         await second.reap.expire_leases()
         assert (await second.callbacks.complete(Completion(key, token))).state == RunState.SUCCEEDED

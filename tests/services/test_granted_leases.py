@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
+from tests.support.database import look
 from tests.support.receiver import receiving
 from tests.support.scheduler import TARGET, Scheduler, every, scheduling
 
@@ -25,12 +24,7 @@ from onbeat.telemetry import Metrics
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "onbeat.db"
-
-
-@pytest.fixture
-async def scheduler(data: Path) -> AsyncIterator[Scheduler]:
+async def scheduler(data: str) -> AsyncIterator[Scheduler]:
     async with scheduling(data) as opened:
         yield opened
 
@@ -81,14 +75,12 @@ async def test_a_claim_whose_time_is_up_takes_the_runs_of_a_hand_over_under_way(
 
 
 async def test_what_an_unreadable_secret_is_for_fails_and_the_rest_is_delivered(
-    scheduler: Scheduler, data: Path
+    scheduler: Scheduler, data: str
 ) -> None:
     await scheduler.secrets.rotate("default", "broken")
     broken = await scheduler.job(every(1), target=WebhookTarget(url=TARGET.url, secret="broken"))
     good = await scheduler.job(every(1))
-    database = apsw.Connection(str(data))
-    database.execute("update secrets set ciphertext = x'01' where name = 'broken'")
-    database.close()
+    look(data, "update secrets set ciphertext = ? where name = 'broken'", b"\x01")
     scheduler.clock.advance(1)
     await scheduler.dispatch.fire_due()
     assert [assignment.key.job_id for assignment in await scheduler.claim()] == [good.job_id]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.support.scheduler import LEASE_S, SECOND, Scheduler, every, scheduling
@@ -20,8 +19,8 @@ HOUR = 3_600
 
 
 @pytest.fixture
-async def scheduler(tmp_path: Path) -> AsyncIterator[Scheduler]:
-    async with scheduling(tmp_path / "onbeat.db") as opened:
+async def scheduler(data: str) -> AsyncIterator[Scheduler]:
+    async with scheduling(data) as opened:
         yield opened
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.support.scheduler import START, every, scheduling
 
 from onbeat.services.retain import Retain
@@ -12,8 +10,8 @@ from onbeat.store.values import NodeInfo, Page, RunFilter
 DAY_S = 86_400
 
 
-async def test_ended_runs_go_after_their_retention_and_not_before(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_ended_runs_go_after_their_retention_and_not_before(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await scheduler.job(every(DAY_S))
         retain = Retain(store=scheduler.store, clock=scheduler.clock, keep_s=30 * DAY_S)
         for _ in range(40):
@@ -26,8 +24,8 @@ async def test_ended_runs_go_after_their_retention_and_not_before(tmp_path: Path
         assert min(run.finished_at or 0 for run in runs) >= scheduler.clock.now() - 30 * DAY_S * 1_000_000
 
 
-async def test_a_process_that_died_is_forgotten_after_a_day(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_a_process_that_died_is_forgotten_after_a_day(data: str) -> None:
+    async with scheduling(data) as scheduler:
         await scheduler.store.nodes.beat(NodeInfo("dead", "node", started_at=START, seen_at=START))
         retain = Retain(store=scheduler.store, clock=scheduler.clock, keep_s=30 * DAY_S)
         scheduler.clock.advance(DAY_S)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.support.scheduler import SECOND, START, Scheduler, scheduling
 
 from onbeat.domain.model import RruleSchedule
@@ -21,9 +19,9 @@ async def state_of(scheduler: Scheduler, job: StoredJob) -> tuple[JobState, int 
     return stored.state, stored.next_fire_at
 
 
-async def test_job_fires_at_the_instants_of_its_rule_and_is_completed(tmp_path: Path) -> None:
+async def test_job_fires_at_the_instants_of_its_rule_and_is_completed(data: str) -> None:
     first, second = START + HOUR // 2, START + HOUR // 2 + 7 * 24 * HOUR
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         job = await scheduler.job(TWO_FRIDAYS)
         assert await state_of(scheduler, job) == (JobState.ACTIVE, first)
         for expected in (first, second):
@@ -35,8 +33,8 @@ async def test_job_fires_at_the_instants_of_its_rule_and_is_completed(tmp_path: 
         assert await state_of(scheduler, job) == (JobState.COMPLETED, None)
 
 
-async def test_edit_of_something_else_leaves_the_rule_where_it_is(tmp_path: Path) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+async def test_edit_of_something_else_leaves_the_rule_where_it_is(data: str) -> None:
+    async with scheduling(data) as scheduler:
         job = await scheduler.job(TWO_FRIDAYS)
         scheduler.clock.advance(86_400)
         await scheduler.dispatch.fire_due()

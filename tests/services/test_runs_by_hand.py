@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.support.scheduler import SECOND, Scheduler, every, scheduling
@@ -13,8 +12,8 @@ from onbeat.domain.states import RunState
 
 
 @pytest.fixture
-async def scheduler(tmp_path: Path) -> AsyncIterator[Scheduler]:
-    async with scheduling(tmp_path / "onbeat.db") as opened:
+async def scheduler(data: str) -> AsyncIterator[Scheduler]:
+    async with scheduling(data) as opened:
         yield opened
 
 

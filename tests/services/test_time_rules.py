@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.support.accounting import recorded_instants
 from tests.support.scheduler import SECOND, START, TARGET, Scheduler, scheduling
@@ -16,11 +14,6 @@ from onbeat.domain.moved_start import moved_start
 from onbeat.domain.states import JobState, RunState
 from onbeat.services.job_rules import EveryDraft
 from onbeat.store.values import StoredJob
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "onbeat.db"
 
 
 def seconds(*offsets: int) -> list[int]:
@@ -47,7 +40,7 @@ async def state_of(scheduler: Scheduler, job: StoredJob) -> JobState:
     return (await scheduler.jobs.get(job.job_id)).state
 
 
-async def test_a_job_starts_and_ends_with_its_schedule(data: Path) -> None:
+async def test_a_job_starts_and_ends_with_its_schedule(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(2, first=3, last=7))
         assert job.next_fire_at == START + 3 * SECOND
@@ -58,7 +51,7 @@ async def test_a_job_starts_and_ends_with_its_schedule(data: Path) -> None:
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7)
 
 
-async def test_an_outage_over_the_end_accounts_for_every_instant_and_completes(data: Path) -> None:
+async def test_an_outage_over_the_end_accounts_for_every_instant_and_completes(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(2, first=3, last=99))
         scheduler.clock.advance(1_000_000)
@@ -67,7 +60,7 @@ async def test_an_outage_over_the_end_accounts_for_every_instant_and_completes(d
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(*range(3, 100, 2))
 
 
-async def test_an_ended_job_can_be_edited_and_woken_by_a_later_end(data: Path) -> None:
+async def test_an_ended_job_can_be_edited_and_woken_by_a_later_end(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(2, first=3, last=7))
         await run_for(scheduler, 9)
@@ -81,7 +74,7 @@ async def test_an_ended_job_can_be_edited_and_woken_by_a_later_end(data: Path) -
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7, 11)
 
 
-async def test_a_limit_counts_planned_instants_and_survives_edits_outages_and_a_restart(data: Path) -> None:
+async def test_a_limit_counts_planned_instants_and_survives_edits_outages_and_a_restart(data: str) -> None:
     limited = EveryDraft(every_s=2, anchor_at=None, max_fires=5)
     async with scheduling(data) as scheduler:
         job = await scheduler.job(limited, grace_s=1)
@@ -101,7 +94,7 @@ async def test_a_limit_counts_planned_instants_and_survives_edits_outages_and_a_
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(2, 4, 6, 8, 10, *range(28, 41, 2))
 
 
-async def test_a_limit_that_lies_in_the_past_is_refused(data: Path) -> None:
+async def test_a_limit_that_lies_in_the_past_is_refused(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(EveryDraft(every_s=2, anchor_at=None, max_fires=50))
         await run_for(scheduler, 20)
@@ -110,7 +103,7 @@ async def test_a_limit_that_lies_in_the_past_is_refused(data: Path) -> None:
         assert refusal.value.reason_code == "never_fires"
 
 
-async def test_jitter_moves_the_start_and_not_the_identity(data: Path) -> None:
+async def test_jitter_moves_the_start_and_not_the_identity(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(600), jitter_s=60, spread_s=60, grace_s=5)
         definition = decode_definition(job.definition)
@@ -133,7 +126,7 @@ async def test_jitter_moves_the_start_and_not_the_identity(data: Path) -> None:
 
 @pytest.mark.parametrize(("behind_us", "state"), [(0, RunState.PENDING), (1, RunState.MISSED)])
 async def test_a_fire_is_missed_when_grace_after_its_moved_start_is_over(
-    data: Path, behind_us: int, state: RunState
+    data: str, behind_us: int, state: RunState
 ) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(600), jitter_s=300, grace_s=5)
@@ -144,7 +137,7 @@ async def test_a_fire_is_missed_when_grace_after_its_moved_start_is_over(
         assert (await scheduler.runs.get(key)).state == state
 
 
-async def test_a_run_by_hand_is_not_moved(data: Path) -> None:
+async def test_a_run_by_hand_is_not_moved(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(600), jitter_s=300, spread_s=300)
         run = await scheduler.runs.trigger(job.job_id, payload=None)
@@ -152,7 +145,7 @@ async def test_a_run_by_hand_is_not_moved(data: Path) -> None:
         assert (held.key, held.starts_at, run.moved_us) == (run.key, None, 0)
 
 
-async def test_a_fire_that_replaces_one_that_waits_for_its_moved_start_takes_its_place(data: Path) -> None:
+async def test_a_fire_that_replaces_one_that_waits_for_its_moved_start_takes_its_place(data: str) -> None:
     """Or a job whose jitter is longer than its interval would never start."""
     async with scheduling(data) as scheduler:
         await scheduler.job(bounded(1), jitter_s=60)
@@ -166,7 +159,7 @@ async def test_a_fire_that_replaces_one_that_waits_for_its_moved_start_takes_its
         assert started > 1
 
 
-async def test_a_pause_over_the_end_completes_on_resume(data: Path) -> None:
+async def test_a_pause_over_the_end_completes_on_resume(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(bounded(2, first=3, last=7))
         await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
@@ -176,7 +169,7 @@ async def test_a_pause_over_the_end_completes_on_resume(data: Path) -> None:
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(3, 5, 7)
 
 
-async def test_a_schedule_that_leaves_out_the_gap_fires_the_next_day(data: Path) -> None:
+async def test_a_schedule_that_leaves_out_the_gap_fires_the_next_day(data: str) -> None:
     async with scheduling(data) as scheduler:
         scheduler.clock.set(parse_instant("2027-03-14T00:00:00Z", field="now"))
         job = await scheduler.job(CronSchedule("30 2 * * *", "America/New_York", "skip"))

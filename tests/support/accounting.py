@@ -1,30 +1,23 @@
-"""Judges a data file after everything has stopped: is every planned instant there exactly once?"""
+"""Judges a database after everything has stopped: is every planned instant there exactly once?"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import apsw
+from tests.support.database import Data, look
 
 from onbeat.domain.ids import RunKey, format_run_id, parse_job_id
 from onbeat.domain.model import decode_definition
 from onbeat.domain.timetable import compile_timetable
 
 
-def recorded_instants(data: Path, job_id: str) -> list[int]:
+def recorded_instants(data: Data, job_id: str) -> list[int]:
     """The planned instants of a job that have a record, one entry per record and instant, ascending."""
     number = parse_job_id(job_id)
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        rows = list(
-            database.execute(
-                "select scheduled_at, coalesce(until, scheduled_at) from runs where job_id = ? and trigger <> 'manual'",
-                (number,),
-            )
-        )
-        ((definition,),) = database.execute("select definition from jobs where job_id = ?", (number,))
-    finally:
-        database.close()
+    rows = look(
+        data,
+        "select scheduled_at, coalesce(until, scheduled_at) from runs where job_id = ? and trigger <> 'manual'",
+        number,
+    )
+    ((definition,),) = look(data, "select definition from jobs where job_id = ?", number)
     timetable = compile_timetable(decode_definition(definition).schedules, job_id=number)
     instants: list[int] = []
     for first, last in rows:
@@ -35,17 +28,11 @@ def recorded_instants(data: Path, job_id: str) -> list[int]:
     return sorted(instants)
 
 
-def planned_instants(data: Path, job_id: str) -> list[int]:
+def planned_instants(data: Data, job_id: str) -> list[int]:
     """The instants that must have a record: from the job's first one to its clock, exclusive."""
     number = parse_job_id(job_id)
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        ((definition, created_at),) = database.execute(
-            "select definition, created_at from jobs where job_id = ?", (number,)
-        )
-        clocks = list(database.execute("select next_fire_at from clocks where job_id = ?", (number,)))
-    finally:
-        database.close()
+    ((definition, created_at),) = look(data, "select definition, created_at from jobs where job_id = ?", number)
+    clocks = look(data, "select next_fire_at from clocks where job_id = ?", number)
     timetable = compile_timetable(decode_definition(definition).schedules, job_id=number)
     instants: list[int] = []
     instant = timetable.next_after(created_at)
@@ -55,13 +42,9 @@ def planned_instants(data: Path, job_id: str) -> list[int]:
     return instants
 
 
-def live_states(data: Path) -> list[tuple[str, str]]:
+def live_states(data: Data) -> list[tuple[str, str]]:
     """`(run id, state)` of every run that has not ended."""
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return [
-            (format_run_id(RunKey(job_id, scheduled_at)), state)
-            for job_id, scheduled_at, state in database.execute("select job_id, scheduled_at, state from live_runs")
-        ]
-    finally:
-        database.close()
+    return [
+        (format_run_id(RunKey(job_id, scheduled_at)), state)
+        for job_id, scheduled_at, state in look(data, "select job_id, scheduled_at, state from live_runs")
+    ]

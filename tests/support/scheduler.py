@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support.database import Data
 
 from onbeat.clock import ManualClock
 from onbeat.domain.egress import EgressRules
@@ -162,8 +162,8 @@ class Scheduler:
 
 
 @contextlib.asynccontextmanager
-async def scheduling(data: Path, *, clock: ManualClock | None = None) -> AsyncIterator[Scheduler]:
-    """A scheduler over `data`, a new file or one that another scheduler left."""
+async def scheduling(data: Data, *, clock: ManualClock | None = None) -> AsyncIterator[Scheduler]:
+    """A scheduler over `data`, an empty database or one that another scheduler left."""
     clock = clock or ManualClock(START)
     store = await open_store(str(data), read_time=clock.now)
     try:
