@@ -21,8 +21,8 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
 - The lock on a namespace's pauses is an advisory one: shared for those that make a job active, exclusive for those
   that begin or end a pause. So a pause that was begun is seen by all that come after, and covers all that came before.
 - Leases, finishes and cancellations lock live runs only. Whoever puts a run in line behind held lanes locks the runs
-  that hold them first, and looks again afterwards (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a
-  later statement than the one that took the holder's row. So one of the two always sees the other, and no run waits
+  that hold them first, and looks again afterwards (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in
+  a later statement than the one that took the holder's row. So one of the two always sees the other, and no run waits
   for a lane that nobody will pass on.
 - A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
   job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
