@@ -108,6 +108,16 @@ async def test_recorded_fire_is_a_conflict_and_stays_as_it_is(store: Store, make
     assert {(await make.reread(job)).next_fire_at for job in (live, ended, other)} == {NOW + HOUR}
 
 
+async def test_run_in_line_behind_a_conflict_gets_the_lane_that_the_conflict_did_not_take(
+    store: Store, make: Maker
+) -> None:
+    job = await make.job()
+    await make.ended(job, NOW)
+    batch = await make.fire(plan(new_run(), new_run(NOW + SECOND, lane=None)))
+    assert (batch.runs, batch.conflicts, batch.pending) == (1, 1, 1)
+    assert (await make.view(RunKey(job.job_id, NOW + SECOND))).lane == 0
+
+
 async def test_instant_inside_a_collapsed_mark_is_a_conflict(store: Store, make: Maker) -> None:
     job = await make.job()
     await make.fire(plan(marks=(Mark(NOW, NOW + 9 * SECOND, 10, RunState.MISSED),)))

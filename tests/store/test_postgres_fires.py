@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
@@ -31,6 +32,8 @@ from onbeat.store.values import (
 HOUR = 3_600 * SECOND
 NODES = 3
 ROUNDS = 100
+LOOKS_ON_FOR_S = 0.5
+WAITS_WITHIN_S = 30
 
 
 @pytest.fixture
@@ -92,6 +95,17 @@ async def insert_all(store: Store, jobs: Sequence[StoredJob]) -> None:
         await store.fires.insert_run(
             job.job_id, now=NOW, decide=lambda due: (in_free_lane(due, NOW + 1, trigger=Trigger.MANUAL),)
         )
+
+
+async def until_somebody_waits(url: str) -> None:
+    """Until a transaction waits for a lock that another one holds."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with asyncio.timeout(WAITS_WITHIN_S):
+            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
 
 
 async def live_runs(url: str) -> list[asyncpg.Record]:
@@ -245,6 +259,64 @@ async def test_one_of_two_that_ask_for_a_free_lane_waits_for_it(nodes: list[Stor
         rows = [row for row in await live_runs(url) if row["job_id"] in {job.job_id for job in jobs}]
         assert sorted(row["job_id"] for row in rows if row["lane"] == 0) == sorted(job.job_id for job in jobs), number
         assert len(rows) == 8
+
+
+async def test_runs_recorded_by_hand_of_a_job_without_a_clock_do_not_share_a_lane(nodes: list[Store], url: str) -> None:
+    jobs = await create(nodes[0], ROUNDS // 4, next_fire_at=None)
+
+    async def insert(store: Store, scheduled_at: int) -> None:
+        for job in jobs:
+            await store.fires.insert_run(
+                job.job_id, now=NOW, decide=lambda due: (in_free_lane(due, scheduled_at, trigger=Trigger.MANUAL),)
+            )
+
+    await asyncio.gather(*[insert(store, NOW + number) for number, store in enumerate(nodes)])
+    rows = await live_runs(url)
+    assert len(rows) == len(jobs) * NODES
+    assert sorted(row["job_id"] for row in rows if row["lane"] == 0) == sorted(job.job_id for job in jobs)
+
+
+async def test_lane_that_changed_hands_while_its_holder_was_waited_for_is_locked(
+    nodes: list[Store], make: Maker, url: str
+) -> None:
+    job = await make.job()
+    await make.running(job, NOW - 2 * SECOND)
+    heir = await make.waiting(job, NOW - SECOND)
+    lease = new_lease()
+
+    def finish_heir() -> None:
+        async def finish() -> None:
+            store = await open_store(url)
+            await store.leases.finish([Finish(heir, lease.token, outcome())], now=NOW, decide=never)
+            await store.close()
+
+        asyncio.run(finish())
+
+    finishing = threading.Thread(target=finish_heir)
+
+    def decide(due: DueJob) -> FirePlan:
+        assert [hold.scheduled_at for hold in due.holds] == [heir.scheduled_at]
+        finishing.start()
+        finishing.join(LOOKS_ON_FOR_S)  # it cannot end the run that holds the lane before this fire is recorded
+        return fire_once(due)
+
+    finisher = await asyncpg.connect(url)
+    async with finisher.transaction():
+        await finisher.execute("DELETE FROM live_runs WHERE scheduled_at = $1", NOW - 2 * SECOND)
+        firing = asyncio.create_task(nodes[1].fires.record_due(now=NOW, limit=10, decide=decide))
+        await until_somebody_waits(url)
+        await finisher.execute(
+            "UPDATE live_runs SET lane = 0, state = 'running', attempt = 1, lease_token = $1, worker = 'worker-1',"
+            " lease_until = $2, deadline_at = $2, granted_at = $3, attempt_started_at = $3, first_started_at = $3",
+            lease.token,
+            lease.until,
+            NOW,
+        )
+    await finisher.close()
+    await firing
+    await asyncio.to_thread(finishing.join)
+    assert (await make.view(heir)).state is RunState.SUCCEEDED
+    assert (await make.view(RunKey(job.job_id, NOW))).lane == 0
 
 
 async def test_replaced_run_is_claimed_or_skipped_but_never_both(nodes: list[Store], make: Maker) -> None:

@@ -103,7 +103,8 @@ async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally
     """
     ended: list[tuple[object, ...]] = []
     cancelled: list[tuple[object, ...]] = []
-    for fire in fires:
+    in_the_way = [fire for fire in fires if fire.plan.replaced or fire.plan.cancelled]
+    for fire in sorted(in_the_way, key=lambda fire: (fire.slot, fire.due.job.job_id)):
         key = (fire.slot, fire.due.job.job_id)
         ended += [
             (*key, mark.scheduled_at, RunState.SKIPPED, mark.reason or SkipReason.OVERLAP, mark.blocked_by, True)

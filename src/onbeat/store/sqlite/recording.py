@@ -67,6 +67,8 @@ def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *
     for run in fire.plan.runs:
         if not insert_run(connection, job, run, slot=fire.slot, held=False, now=now):
             tally.conflicts += 1
+            # Others of its plan, or the run that it displaced, may wait for the lane that it did not take.
+            tally.freed.append(job.job_id)
             continue
         tally.runs += 1
         if run.lease is not None:
