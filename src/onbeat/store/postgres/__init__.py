@@ -8,7 +8,7 @@ be what the other transaction left. Locks are taken in this order, and rows of o
 key, so that two transactions wait for each other at worst in rare mixtures, which the server ends after a second and
 `database.py` begins anew:
 
-    calendars -> clocks -> jobs -> pauses -> live_runs -> after_finish -> all else
+    calendars -> backfills -> clocks -> jobs -> pauses -> live_runs -> after_finish -> all else
 
 - The clock is the lock on "this job fires". `Fires.record_due` takes due clocks with SKIP LOCKED, and only then, in a
   later statement, reads the jobs: nobody changes a job whose clock another one holds.
