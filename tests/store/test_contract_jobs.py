@@ -102,6 +102,44 @@ async def test_find_narrows_by_namespace_state_tag_and_text(store: Store, make: 
     assert await names(JobFilter(namespace="other", text="inv")) == set()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Hauptstraße", "STRASSE"),
+        ("HAUPTSTRASSE", "straße"),
+        ("ΟΔΥΣΣΕΥΣ", "οδυσσευς"),
+        ("οδυσσεύς", "ΎΣ"),
+        ("İstanbul", "i̇stan"),
+        ("Привет", "ПРИВЕТ"),
+        ("ﬁnance", "FIN"),
+        ("Kelvin", "k"),
+        ("Ǆ", "ǆ"),
+        ("Ꭰ", "ꭰ"),
+        ("請求書", "求"),
+        ("50% off_\\", "% OFF_\\"),
+    ],
+)
+async def test_text_is_found_in_any_case_of_any_language(store: Store, make: Maker, name: str, text: str) -> None:
+    job = await make.job(name=name)
+    assert [found.job_id for found in await store.jobs.find(JobFilter(text=text), Page())] == [job.job_id]
+    keyed = await make.job(name="other", key=name)
+    assert {found.job_id for found in await store.jobs.find(JobFilter(text=text), Page())} == {
+        job.job_id,
+        keyed.job_id,
+    }
+    await change(store, job, JobChange(name="another"))
+    assert [found.job_id for found in await store.jobs.find(JobFilter(text=text), Page())] == [keyed.job_id]
+    await change(store, keyed, JobChange(key="another"))
+    assert await store.jobs.find(JobFilter(text=text), Page()) == []
+
+
+@pytest.mark.parametrize("tag", ['say "hi"', "back\\slash", "ü", "%", "a\tb", "é", "[]", "{1}", "'"])
+async def test_tag_is_found_as_it_was_written(store: Store, make: Maker, tag: str) -> None:
+    job = await make.job(tags=("first", tag))
+    await make.job(tags=(f"{tag}x", "e\u0301"))
+    assert [found.job_id for found in await store.jobs.find(JobFilter(tag=tag), Page())] == [job.job_id]
+
+
 async def test_change_leaves_what_is_none_and_raises_the_version(store: Store, make: Maker) -> None:
     job = await make.job(key="k", tags=("a",))
     changed = await change(store, job, JobChange(name="New name"))
