@@ -12,7 +12,8 @@ from onbeat.domain.ids import format_job_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState
 from onbeat.services import dispatch as dispatch_module
-from onbeat.store.sqlite import fires as fires_module
+from onbeat.store.postgres import fires as postgres_fires
+from onbeat.store.sqlite import fires as sqlite_fires
 from onbeat.store.values import Finish, StoredJob
 
 
@@ -121,7 +122,8 @@ async def test_a_pause_by_410_gone_loses_no_instant_that_was_due(data: str) -> N
 async def test_one_job_that_is_slow_to_plan_ends_the_batch_and_the_rest_follows(
     data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fires_module, "PLANNING_LASTS_S", 0)
+    for engine in (sqlite_fires, postgres_fires):
+        monkeypatch.setattr(engine, "PLANNING_LASTS_S", 0)
     async with scheduling(data) as scheduler:
         jobs = [await scheduler.job(every(60)) for _ in range(3)]
         scheduler.clock.advance(60)

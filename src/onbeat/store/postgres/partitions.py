@@ -176,7 +176,8 @@ async def _take_out(database: Database, partition: Partition, *, ended_before: i
 
     async def look(connection: Connection) -> bool:
         try:
-            return await is_needed(connection)
+            async with savepoint(connection):
+                return await is_needed(connection)
         except asyncpg.UndefinedTableError:
             return True  # another node dropped it
 
