@@ -9,15 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.store.factories import LEASE_US, NOW, SECOND, Maker, new_run, outcome
+from tests.support.postgres import Databases
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
@@ -59,10 +67,13 @@ class ModelRun:
 class LeaseMachine(RuleBasedStateMachine):
     """The store and the model go through the same events."""
 
+    fresh: Callable[[], AbstractContextManager[str]]
+    """Makes the database of one history."""
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.directory = tempfile.TemporaryDirectory()
+        self.stack = ExitStack()
         self.now = NOW
         self.runs: dict[RunKey, ModelRun] = {}
         self.tokens: list[tuple[RunKey, bytes]] = []
@@ -74,7 +85,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @initialize(limits=st.lists(st.integers(1, 2), min_size=JOBS, max_size=JOBS))
     def open(self, limits: list[int]) -> None:
-        self.store = self.wait(open_store(str(Path(self.directory.name) / "onbeat.db")))
+        self.store = self.wait(open_store(self.stack.enter_context(type(self).fresh())))
         self.make = Maker(self.store)
         for number, limit in enumerate(limits):
             job = self.wait(self.make.job(job_id=number, max_running=limit))
@@ -84,8 +95,8 @@ class LeaseMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.jobs:
             self.wait(self.store.close())
+        self.stack.close()
         self.loop.close()
-        self.directory.cleanup()
 
     def held(self, job_id: int) -> int:
         return sum(run.lane for key, run in self.runs.items() if key.job_id == job_id)
@@ -267,7 +278,31 @@ class LeaseMachine(RuleBasedStateMachine):
                 assert view.cancel_requested == (run.cancel_requested and view.state is RunState.RUNNING)
 
 
-TestLeaseMachine = LeaseMachine.TestCase
-TestLeaseMachine.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@contextmanager
+def data_file() -> Iterator[str]:
+    """A data file that lasts as long as the block."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield f"{directory}/onbeat.db"
+
+
+def check_leases(open_fresh: Callable[[], AbstractContextManager[str]], *, examples: int) -> None:
+    class Machine(LeaseMachine):
+        fresh = staticmethod(open_fresh)
+
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+
+
+def test_leases_agree_with_the_model_on_sqlite() -> None:
+    check_leases(data_file, examples=25)
+
+
+def test_leases_agree_with_the_model_on_postgres(databases: Databases) -> None:
+    check_leases(databases.fresh, examples=10)

@@ -2,9 +2,9 @@
 
 Called wherever runs end (by `lanes.pass_lanes_on`), in the transaction in which they end, and wherever one is added.
 
-Two transactions may each end one of a job's last two runs, or one end the last run while another adds one or makes the
-job inactive. Each of them locks the job's row in after_finish once it has written, and looks afterwards: the one that
-gets the lock last sees what all others did.
+Two transactions may each end one of a job's last two runs, or one end the last run while another adds one. Each of
+them locks the job's row in after_finish once it has written, and looks afterwards: the one that gets the lock last sees
+what all others did. A change of the job's state or rule locks its live runs first, so that their ends are over or wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ async def set_clocks_after(connection: Connection, job_ids: Iterable[int], *, sl
     such = await _lock_such(connection, job_ids, slots=slots)
     if such is None:
         return
-    await connection.execute(_QUERIES["drop_clocks_of_inactive"], *such)
     started: list[tuple[int, int, int]] = []
     completed: list[NewState] = []
     for job_id, every_us, until, recorded_until in await connection.fetch(_QUERIES["idle_after_finish"], *such):

@@ -46,14 +46,6 @@ INSERT INTO clocks (slot, job_id, next_fire_at)
 SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[])
 ON CONFLICT (slot, job_id) DO NOTHING;
 
--- name: drop_clocks_of_inactive
--- One that the end of a run has set while a change made the job inactive. Walks the primary keys.
-DELETE FROM clocks AS c
-USING unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id), jobs AS j
-WHERE
-    c.slot = asked.slot AND c.job_id = asked.job_id AND j.slot = asked.slot AND j.job_id = asked.job_id
-    AND j.state <> 'active';
-
 -- name: withhold_clocks
 -- While a run is live its end sets the clock. One that is due already stays: the dispatcher accounts for it.
 DELETE FROM clocks AS c
