@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.postgres import Databases, running_postgres
+from tests.support.postgres import MASTER_KEY, Databases, running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -18,12 +18,13 @@ def databases() -> Iterator[Databases]:
         yield Databases(server)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def either_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def either_database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The setting `data` for an empty database: a test that asks for it runs over both engines."""
     if request.param == "sqlite":
         yield str(tmp_path / "onbeat.sqlite3")
         return
+    monkeypatch.setenv("ONBEAT_MASTER_KEY", MASTER_KEY)
     databases: Databases = request.getfixturevalue("databases")
     with databases.fresh() as url:
         yield url

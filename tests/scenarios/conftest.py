@@ -1,4 +1,4 @@
-"""Real `onbeat dev` processes over a data file of their own."""
+"""Real `onbeat dev` processes over a database of their own: a data file, and in some modules PostgreSQL, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from tests.support.database import Data
 from tests.support.process import ServerProcess, running
 
 QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": "5", "ONBEAT_LOG_LEVEL": "warning"}
@@ -21,7 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start_server(tmp_path: Path, data: Path) -> StartServer:
+def start_server(tmp_path: Path, data: Data) -> StartServer:
     """`async with start_server() as server:` runs `onbeat dev`; keyword arguments are settings."""
 
     def start(*, port: int | None = None, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +24,12 @@ from onbeat.services.backfills import BackfillPreview, BackfillRequest
 from onbeat.store.values import Page, RunFilter, StoredJob
 
 SKIP = MisfirePolicy("skip")
+
+
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
 
 
 def asked(first: int, end: int, **changes: Any) -> BackfillRequest:
@@ -54,7 +59,7 @@ async def after_an_outage(scheduler: Scheduler, **changes: Any) -> StoredJob:
     return await scheduler.jobs.get(job.job_id)
 
 
-async def test_a_range_inside_a_mark_becomes_runs_and_the_mark_stays_truthful(data: Path) -> None:
+async def test_a_range_inside_a_mark_becomes_runs_and_the_mark_stays_truthful(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler, max_running=5)
         request = asked(40, 43, rate_per_s=50)
@@ -73,7 +78,7 @@ async def test_a_range_inside_a_mark_becomes_runs_and_the_mark_stays_truthful(da
     assert recorded_instants(data, format_job_id(job.job_id)) == [START + s * SECOND for s in range(1, 101)]
 
 
-async def test_the_newest_come_first_up_to_the_number_asked_for(data: Path) -> None:
+async def test_the_newest_come_first_up_to_the_number_asked_for(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         begun = await scheduler.backfills.begin(job, asked(1, 100, order=BackfillOrder.NEWEST, rate_per_s=2, most=3))
@@ -93,7 +98,7 @@ async def test_the_newest_come_first_up_to_the_number_asked_for(data: Path) -> N
         assert (await spans(scheduler, job))[:2] == [(1, 96, 96, "missed"), (97, 97, 1, "backfill")]
 
 
-async def test_instants_from_before_the_job_was_made_can_be_run(data: Path) -> None:
+async def test_instants_from_before_the_job_was_made_can_be_run(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(10))
         assert await scheduler.backfills.preview(job, asked(-25, 0)) == BackfillPreview(2, 0, 0, 0, 0, 2)
@@ -102,7 +107,7 @@ async def test_instants_from_before_the_job_was_made_can_be_run(data: Path) -> N
         assert await spans(scheduler, job) == [(-20, -20, 1, "backfill"), (-10, -10, 1, "backfill")]
 
 
-async def test_blackouts_hold_backfilled_instants_back(data: Path) -> None:
+async def test_blackouts_hold_backfilled_instants_back(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         rules = BlackoutRules(from_at=START + 11 * SECOND, until_at=START + 14 * SECOND)
@@ -116,7 +121,7 @@ async def test_blackouts_hold_backfilled_instants_back(data: Path) -> None:
         ]  # fmt: skip
 
 
-async def test_a_mark_of_a_former_schedule_gives_only_what_it_planned(data: Path) -> None:
+async def test_a_mark_of_a_former_schedule_gives_only_what_it_planned(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(10), misfire=SKIP, grace_s=0)
         scheduler.clock.advance(100.5)
@@ -135,7 +140,7 @@ async def test_a_mark_of_a_former_schedule_gives_only_what_it_planned(data: Path
         ]
 
 
-async def test_a_mark_that_does_not_add_up_is_left_alone(data: Path) -> None:
+async def test_a_mark_that_does_not_add_up_is_left_alone(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(10), misfire=SKIP, grace_s=0)
         scheduler.clock.advance(100.5)
@@ -150,7 +155,7 @@ async def test_a_mark_that_does_not_add_up_is_left_alone(data: Path) -> None:
         assert await spans(scheduler, job) == [(10, 100, 10, "missed")]
 
 
-async def test_backfilled_runs_wait_in_line_behind_live_ones(data: Path) -> None:
+async def test_backfilled_runs_wait_in_line_behind_live_ones(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         await scheduler.backfills.begin(job, asked(1, 4, rate_per_s=50))
@@ -164,7 +169,7 @@ async def test_backfilled_runs_wait_in_line_behind_live_ones(data: Path) -> None
         assert made_up.key.scheduled_at == START + SECOND
 
 
-async def test_a_restart_goes_on_where_it_was(data: Path) -> None:
+async def test_a_restart_goes_on_where_it_was(data: str) -> None:
     clock = ManualClock(START)
     async with scheduling(data, clock=clock) as scheduler:
         job = await after_an_outage(scheduler)
@@ -181,7 +186,7 @@ async def test_a_restart_goes_on_where_it_was(data: Path) -> None:
         assert [first for first, *_ in made] == list(range(1, 31))
 
 
-async def test_a_pause_holds_a_backfill_and_the_deletion_of_the_job_ends_it(data: Path) -> None:
+async def test_a_pause_holds_a_backfill_and_the_deletion_of_the_job_ends_it(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         begun = await scheduler.backfills.begin(job, asked(1, 31))
@@ -200,7 +205,7 @@ async def test_a_pause_holds_a_backfill_and_the_deletion_of_the_job_ends_it(data
         assert (found.state, found.reason) == (BackfillState.CANCELLED, "the job was deleted")
 
 
-async def test_a_cancelled_backfill_creates_nothing_more(data: Path) -> None:
+async def test_a_cancelled_backfill_creates_nothing_more(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         begun = await scheduler.backfills.begin(job, asked(1, 31))
@@ -213,7 +218,7 @@ async def test_a_cancelled_backfill_creates_nothing_more(data: Path) -> None:
             await scheduler.backfills.cancel(job.job_id, 9)
 
 
-async def test_what_cannot_be_backfilled_is_refused(data: Path) -> None:
+async def test_what_cannot_be_backfilled_is_refused(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         for bad in (asked(5, 5), asked(6, 5), asked(1, 102), asked(-200_000, 0)):
@@ -230,7 +235,7 @@ async def test_what_cannot_be_backfilled_is_refused(data: Path) -> None:
             await scheduler.backfills.preview(following, asked(1, 5))
 
 
-async def test_instants_that_are_due_and_not_recorded_are_left_to_the_dispatcher(data: Path) -> None:
+async def test_instants_that_are_due_and_not_recorded_are_left_to_the_dispatcher(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await after_an_outage(scheduler)
         scheduler.clock.advance(10)
@@ -240,7 +245,7 @@ async def test_instants_that_are_due_and_not_recorded_are_left_to_the_dispatcher
 
 
 async def test_a_server_that_is_restarted_midway_creates_and_delivers_each_once(
-    start_server: StartServer, data: Path, capsys: pytest.CaptureFixture[str]
+    start_server: StartServer, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with receiving() as receiver:
         async with start_server() as server, httpx.AsyncClient(base_url=server.url) as http:

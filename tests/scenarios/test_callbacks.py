@@ -14,6 +14,12 @@ from tests.support.receiver import Call, receiving
 from onbeat.receiver import Callback, WorkLost
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
+
+
 def serve(start_server: StartServer) -> AbstractAsyncContextManager[ServerProcess]:
     port = free_port()
     return start_server(port=port, public_url=f"http://127.0.0.1:{port}")

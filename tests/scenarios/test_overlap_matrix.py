@@ -20,6 +20,12 @@ POLICIES = ("queue", "skip", "allow", "replace")
 MINUTE = 60 * SECOND
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
+
+
 def cells() -> Iterator[tuple[str, str, str, str]]:
     """`(in the lane, arrives, policy, what happens)` of every cell of the page's matrix."""
     table = PAGE.read_text().split("| in the lane |")[1].split("\n\n")[0]
@@ -105,7 +111,7 @@ def what_happened(arrived: RunView, holder: RunView | None) -> str:
 
 
 @pytest.mark.parametrize(("in_lane", "arrives", "policy", "expected"), CELLS, ids=[" · ".join(cell) for cell in CELLS])
-async def test_cell(data: Path, in_lane: str, arrives: str, policy: str, expected: str) -> None:
+async def test_cell(data: str, in_lane: str, arrives: str, policy: str, expected: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(
             every(60), overlap=policy, max_running=1, misfire=MisfirePolicy(policy="catch_up", max=1)
@@ -133,7 +139,7 @@ def test_every_combination_has_a_cell() -> None:
 
 
 @pytest.mark.parametrize(("policy", "first"), [("queue", RunState.SKIPPED), ("replace", RunState.SKIPPED)])
-async def test_of_scheduled_fires_that_wait_the_newest_stays(data: Path, policy: str, first: RunState) -> None:
+async def test_of_scheduled_fires_that_wait_the_newest_stays(data: str, policy: str, first: RunState) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(60), overlap=policy)
         await put_in_lane(scheduler, job, "scheduled, running")
@@ -146,7 +152,7 @@ async def test_of_scheduled_fires_that_wait_the_newest_stays(data: Path, policy:
         assert (waits.state, waits.lane) == (RunState.PENDING, None)
 
 
-async def test_a_lane_goes_to_scheduled_runs_first_then_to_the_oldest(data: Path) -> None:
+async def test_a_lane_goes_to_scheduled_runs_first_then_to_the_oldest(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(60))
         await put_in_lane(scheduler, job, "scheduled, running")
@@ -168,7 +174,7 @@ async def test_a_lane_goes_to_scheduled_runs_first_then_to_the_oldest(data: Path
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_a_forced_run_goes_beside_everything_and_keeps_nobody_waiting(data: Path, policy: str) -> None:
+async def test_a_forced_run_goes_beside_everything_and_keeps_nobody_waiting(data: str, policy: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(60), overlap=policy, max_running=1)
         await put_in_lane(scheduler, job, "scheduled, running")
@@ -185,7 +191,7 @@ async def test_a_forced_run_goes_beside_everything_and_keeps_nobody_waiting(data
         assert (again.key, again.attempt) == (held[1].key, 2)  # its retry stays beside everything
 
 
-async def test_a_scheduled_fire_takes_the_jobs_lane_while_a_forced_run_goes_on(data: Path) -> None:
+async def test_a_scheduled_fire_takes_the_jobs_lane_while_a_forced_run_goes_on(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(60), overlap="skip", max_running=1)
         await scheduler.runs.trigger(job.job_id, payload=None, force=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 
 import httpx
+import pytest
 import standardwebhooks
 from tests.scenarios.conftest import StartServer
 from tests.support.receiver import Call, receiving
@@ -14,14 +15,20 @@ from onbeat.app import open_services
 from onbeat.config import Settings
 
 
-async def _secret(data: Path) -> str:
-    async with open_services(Settings(data=str(data))) as services:
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
+
+
+async def _secret(data: str) -> str:
+    async with open_services(Settings(data=data, master_key=os.environ.get("ONBEAT_MASTER_KEY"))) as services:
         secret = await services.secrets.reveal("default", "default")
         assert secret is not None
         return secret
 
 
-async def test_a_job_created_by_the_api_fires_signed_and_is_recorded(start_server: StartServer, data: Path) -> None:
+async def test_a_job_created_by_the_api_fires_signed_and_is_recorded(start_server: StartServer, data: str) -> None:
     async with receiving() as receiver:
         async with start_server() as server:
             assert await server.wait_ready()
@@ -51,7 +58,7 @@ async def test_a_job_created_by_the_api_fires_signed_and_is_recorded(start_serve
 
 
 async def test_a_failing_receiver_is_retried_under_the_same_id_with_a_fresh_signature(
-    start_server: StartServer, data: Path
+    start_server: StartServer, data: str
 ) -> None:
     async def answer(call: Call) -> int:
         return 503 if call.attempt < 3 else 200

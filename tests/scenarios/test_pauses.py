@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,6 +20,12 @@ from onbeat.domain.states import JobState, RunState
 from onbeat.services.job_rules import JobDraft
 from onbeat.services.jobs import Change
 from onbeat.store.values import LeaseStatus, Page, RunFilter, RunView, StoredJob
+
+
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
 
 
 async def tagged(scheduler: Scheduler, *tags: str, name: str = "job") -> StoredJob:
@@ -43,7 +48,7 @@ def seconds(first: int, last: int) -> list[int]:
     return [START + second * SECOND for second in range(first, last + 1)]
 
 
-async def test_a_pause_with_an_end_ends_by_itself_and_what_comes_due_later_is_no_pause(data: Path) -> None:
+async def test_a_pause_with_an_end_ends_by_itself_and_what_comes_due_later_is_no_pause(data: str) -> None:
     clock = ManualClock(START)
     async with scheduling(data, clock=clock) as scheduler:
         job = await scheduler.job()
@@ -63,7 +68,7 @@ async def test_a_pause_with_an_end_ends_by_itself_and_what_comes_due_later_is_no
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 14)
 
 
-async def test_a_pause_given_again_replaces_note_and_end_and_keeps_its_beginning(data: Path) -> None:
+async def test_a_pause_given_again_replaces_note_and_end_and_keeps_its_beginning(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job()
         await scheduler.jobs.pause(job.job_id, note="first", cancel=False, until=START + 5 * SECOND)
@@ -77,7 +82,7 @@ async def test_a_pause_given_again_replaces_note_and_end_and_keeps_its_beginning
         assert await state_of(scheduler, job) == (JobState.PAUSED, None)
 
 
-async def test_a_retry_that_is_due_in_a_pause_waits_for_its_end(data: Path) -> None:
+async def test_a_retry_that_is_due_in_a_pause_waits_for_its_end(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(3_600))
         run = await scheduler.runs.trigger(job.job_id, payload=None)
@@ -90,7 +95,7 @@ async def test_a_retry_that_is_due_in_a_pause_waits_for_its_end(data: Path) -> N
         assert (held.key, held.attempt) == (run.key, 2)
 
 
-async def test_an_attempt_that_was_claimed_before_the_pause_gets_no_permit_after_it(data: Path) -> None:
+async def test_an_attempt_that_was_claimed_before_the_pause_gets_no_permit_after_it(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(3_600))
         await scheduler.runs.trigger(job.job_id, payload=None)
@@ -103,7 +108,7 @@ async def test_an_attempt_that_was_claimed_before_the_pause_gets_no_permit_after
 
 @pytest.mark.parametrize("action", ["pause", "delete"])
 async def test_cancelling_what_runs_reaches_this_process_at_once_and_others_with_a_heartbeat(
-    data: Path, action: str
+    data: str, action: str
 ) -> None:
     async with scheduling(data) as scheduler:
         job = await scheduler.job(every(3_600))
@@ -121,7 +126,7 @@ async def test_cancelling_what_runs_reaches_this_process_at_once_and_others_with
         assert (await scheduler.runs.get(run.key)).state == RunState.CANCELLED
 
 
-async def test_a_tag_is_paused_and_resumed_without_touching_what_was_paused_by_itself(data: Path) -> None:
+async def test_a_tag_is_paused_and_resumed_without_touching_what_was_paused_by_itself(data: str) -> None:
     async with scheduling(data) as scheduler:
         own, covered, other = [await tagged(scheduler, *tags) for tags in (("a",), ("a", "b"), ("b",))]
         await scheduler.jobs.pause(own.job_id, note="mine", cancel=False)
@@ -142,7 +147,7 @@ async def test_a_tag_is_paused_and_resumed_without_touching_what_was_paused_by_i
             await scheduler.pauses.resume("default", "a")
 
 
-async def test_where_two_pauses_cover_a_job_it_goes_on_when_the_last_one_ends(data: Path) -> None:
+async def test_where_two_pauses_cover_a_job_it_goes_on_when_the_last_one_ends(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await tagged(scheduler, "a", "b")
         await scheduler.pauses.pause("default", "a", note=None, until=None, cancel=False)
@@ -162,7 +167,7 @@ async def test_where_two_pauses_cover_a_job_it_goes_on_when_the_last_one_ends(da
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 11)
 
 
-async def test_resuming_a_job_of_its_own_pause_under_a_wider_one_hands_it_over(data: Path) -> None:
+async def test_resuming_a_job_of_its_own_pause_under_a_wider_one_hands_it_over(data: str) -> None:
     async with scheduling(data) as scheduler:
         job = await tagged(scheduler, "a")
         await scheduler.jobs.pause(job.job_id, note=None, cancel=False)
@@ -174,7 +179,7 @@ async def test_resuming_a_job_of_its_own_pause_under_a_wider_one_hands_it_over(d
         assert [run.count for run in await records(scheduler, job)] == [4, 4]
 
 
-async def test_a_job_that_gets_a_paused_tag_is_paused(data: Path) -> None:
+async def test_a_job_that_gets_a_paused_tag_is_paused(data: str) -> None:
     async with scheduling(data) as scheduler:
         await scheduler.pauses.pause("default", "a", note=None, until=None, cancel=False)
         job = await tagged(scheduler, "b")
@@ -188,7 +193,7 @@ async def test_a_job_that_gets_a_paused_tag_is_paused(data: Path) -> None:
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 5)
 
 
-async def test_a_pause_of_everything_ends_by_itself_and_a_restart_goes_on_with_it(data: Path) -> None:
+async def test_a_pause_of_everything_ends_by_itself_and_a_restart_goes_on_with_it(data: str) -> None:
     clock = ManualClock(START)
     async with scheduling(data, clock=clock) as scheduler:
         jobs = [await tagged(scheduler, name=f"job {number}") for number in range(5)]
@@ -209,7 +214,7 @@ async def test_a_pause_of_everything_ends_by_itself_and_a_restart_goes_on_with_i
         assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 15)
 
 
-async def test_a_resume_that_a_dying_process_left_half_done_is_finished_as_of_its_moment(data: Path) -> None:
+async def test_a_resume_that_a_dying_process_left_half_done_is_finished_as_of_its_moment(data: str) -> None:
     clock = ManualClock(START)
     async with scheduling(data, clock=clock) as scheduler:
         job = await tagged(scheduler)
@@ -225,7 +230,7 @@ async def test_a_resume_that_a_dying_process_left_half_done_is_finished_as_of_it
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 7)
 
 
-async def test_a_pause_of_many_tells_when_the_last_side_effect_can_happen(data: Path) -> None:
+async def test_a_pause_of_many_tells_when_the_last_side_effect_can_happen(data: str) -> None:
     async with scheduling(data) as scheduler:
         slow = await scheduler.job(every(3_600), timeout_s=120.0)
         await scheduler.runs.trigger(slow.job_id, payload=None)
@@ -257,7 +262,7 @@ async def test_pause_with_cancel_stops_a_delivery_in_this_process_at_once(start_
                     await asyncio.sleep(0.02)
 
 
-async def test_pause_with_cancel_stops_a_delivery_of_a_remote_worker_with_its_next_heartbeat(data: Path) -> None:
+async def test_pause_with_cancel_stops_a_delivery_of_a_remote_worker_with_its_next_heartbeat(data: str) -> None:
     async def answer(_call: Call) -> int:
         await asyncio.Event().wait()
         return 200

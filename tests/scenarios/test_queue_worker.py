@@ -20,6 +20,12 @@ from onbeat.services.handoff import Parked
 PAGE = Path(__file__).parents[2] / "docs" / "queues.md"
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
+
+
 def shown_worker() -> str:
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
@@ -60,7 +66,7 @@ async def test_the_worker_of_the_page_does_the_work_of_its_queue(start_server: S
 
 
 async def test_a_fire_goes_straight_to_a_claim_that_waits_for_its_queue(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scheduling(data) as scheduler:
         for queue in ("mail", "other"):
@@ -82,7 +88,7 @@ async def test_a_fire_goes_straight_to_a_claim_that_waits_for_its_queue(
         assert ([run.key for run in batch.leased], batch.pending) == ([held.key], 1)  # the other's waits in its queue
 
 
-async def test_a_batch_is_claimed_at_once_and_a_stale_token_of_a_queue_worker_changes_nothing(data: Path) -> None:
+async def test_a_batch_is_claimed_at_once_and_a_stale_token_of_a_queue_worker_changes_nothing(data: str) -> None:
     async with scheduling(data) as scheduler:
         jobs = [await scheduler.job(every(3_600), target=QueueTarget(queue="mail"), name=f"j{n}") for n in range(5)]
         for job in jobs:
@@ -100,7 +106,7 @@ async def test_a_batch_is_claimed_at_once_and_a_stale_token_of_a_queue_worker_ch
         assert {(await scheduler.runs.get(run.key)).state.value for run in again} == {"succeeded"}
 
 
-async def test_urgent_jobs_go_first_in_queues_and_for_webhooks_and_recovery_goes_last(data: Path) -> None:
+async def test_urgent_jobs_go_first_in_queues_and_for_webhooks_and_recovery_goes_last(data: str) -> None:
     async with scheduling(data) as scheduler:
         catch_up = MisfirePolicy(policy="catch_up", max=1)
         recovering = await scheduler.job(every(60), misfire=catch_up, priority=9, name="recovering")

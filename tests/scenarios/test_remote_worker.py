@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.scenarios.conftest import QUICK
+from tests.support.database import Data
 from tests.support.process import ServerProcess, running
 from tests.support.receiver import Call, receiving
 
@@ -19,7 +21,12 @@ from onbeat.app.process import EXIT_GAVE_BACK
 LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
 
 
-async def make_key(data: Path, *scopes: str) -> str:
+def log_beside(data: Data, name: str) -> Path:
+    """A data file has its logs beside it; those of nodes on a server are not kept."""
+    return data.with_name(name) if isinstance(data, Path) else Path(os.devnull)
+
+
+async def make_key(data: Data, *scopes: str) -> str:
     """As an operator makes it: on the data file, before the server runs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json"),
@@ -30,20 +37,20 @@ async def make_key(data: Path, *scopes: str) -> str:
     return str(json.loads(output)["key"])
 
 
-def serving(data: Path, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
+def serving(data: Data, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
     """`onbeat serve` that delivers nothing itself."""
     return running(
         lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
-        log=data.parent / "server.log",
+        log=log_beside(data, "server.log"),
         env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | settings,
     )
 
 
-def working(server: str, key: str, data: Path, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
+def working(server: str, key: str, data: Data, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
     """`onbeat worker`."""
     return running(
         lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", "4"],
-        log=data.parent / "worker.log",
+        log=log_beside(data, "worker.log"),
         env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | settings,
     )
 
@@ -164,7 +171,7 @@ async def test_a_worker_outlives_its_server_and_goes_on_when_it_is_back(data: Pa
             seen = len(receiver.calls)
             again = running(
                 lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
-                log=data.parent / "server.log",
+                log=log_beside(data, "server.log"),
                 port=port,
                 env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"},
             )

@@ -15,6 +15,12 @@ from onbeat.receiver import verify
 AT_ONCE = {"initial_s": 0.001}
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
+
+
 async def run_once(http: httpx.AsyncClient, url: str, retry: dict[str, object]) -> dict[str, object]:
     """The ended run of a job that was triggered by hand."""
     body = {"name": "job", "schedules": [{"every": "1h"}], "target": {"url": url}, "retry": AT_ONCE | retry}

