@@ -204,13 +204,22 @@ class Fires(Protocol):
     """
 
     async def record_due(
-        self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], latest: int = 0, only: int | None = None
+        self,
+        *,
+        now: int,
+        limit: int,
+        decide: Callable[[DueJob], FirePlan],
+        latest: int = 0,
+        only: int | None = None,
+        slots: Sequence[int] | None = None,
     ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
         Where deciding takes long, an engine takes fewer, at least one.
 
         With `latest`, that many of them are the ones that came due last, taken before the earliest.
         `only` takes the clock of that one job, if it is due, past all that are due before it.
+        `slots` takes clocks of these slots alone, and the answer's `next_due_at` is theirs; None: of all slots. A job
+        named by `only` may be in any slot.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
@@ -235,8 +244,8 @@ class Fires(Protocol):
         """
         ...
 
-    async def next_due_at(self) -> int | None:
-        """The earliest `next_fire_at` of all clocks. None: no clocks."""
+    async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
+        """The earliest `next_fire_at` of all clocks, or of those in `slots`. None: no clocks."""
         ...
 
     async def recovery_places(self) -> list[tuple[int, int]]:
@@ -501,6 +510,11 @@ class Store(Protocol):
     @property
     def slots(self) -> int:
         """Number of hash buckets, fixed when the database was created."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """May other processes write this database meanwhile? Then what one remembers of it can be out of date."""
         ...
 
     async def read_clock(self) -> int:

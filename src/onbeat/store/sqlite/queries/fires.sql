@@ -2,14 +2,15 @@
 -- OR FAIL: a statement of one row needs no journal of its own; the transaction or its savepoint undoes it.
 
 -- name: due_jobs
--- Walks clocks_due over all slots, since one node owns the file; LEFT JOIN keeps that order without statistics.
+-- Walks clocks_due over all slots, since one node owns the file and asks for all of them (slots NULL); LEFT JOIN keeps
+-- that order without statistics.
 -- `busy` saves two look-ups for the many jobs that have no live run.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now
+WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
 ORDER BY c.next_fire_at, c.slot, c.job_id
 LIMIT :limit;
 
@@ -20,7 +21,7 @@ SELECT
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now
+WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
 ORDER BY c.next_fire_at DESC, c.slot DESC, c.job_id DESC
 LIMIT :limit;
 
@@ -62,7 +63,8 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND sta
 
 -- name: next_due_at
 -- Walks clocks_due.
-SELECT min(next_fire_at) FROM clocks;
+SELECT min(next_fire_at) FROM clocks INDEXED BY clocks_due
+WHERE :slots IS NULL OR slot IN (SELECT value FROM json_each(:slots));
 
 -- name: move_clock
 UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :job_id;
