@@ -32,7 +32,9 @@ class Settings(BaseModel):
     data: str = Field("onbeat.sqlite3", description="Data file, or a database URL (sqlite:///path)")
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(8623, description="Port of the API; 0 takes any free one")
-    public_url: str | None = Field(None, description="How others reach this server; jobs may not call it")
+    public_url: str | None = Field(
+        None, description="How others reach this server: where handlers report, and what jobs may not call"
+    )
     allowed_hosts: tuple[str, ...] = Field((), description="Host headers to accept; empty accepts every one")
     workers: Annotated[int, Field(ge=0, le=10_000)] = Field(
         50,

@@ -311,3 +311,8 @@ async def test_a_full_last_page_has_no_cursor(http: httpx.AsyncClient) -> None:
     for _ in range(3):
         await created(http)
     assert (await http.get("/v1/jobs", params={"limit": 3})).json()["next_cursor"] is None
+
+
+async def test_a_server_without_a_public_url_refuses_completion_by_callback(http: httpx.AsyncClient) -> None:
+    problem = refused(await http.post("/v1/jobs", json=webhook_job(completion="callback")), 422, "completion_invalid")
+    assert "public_url" in problem["remedy"]

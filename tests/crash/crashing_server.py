@@ -115,7 +115,15 @@ def main() -> None:
     setattr(services_module, "open_store", open_crashing)
     setattr(node_module, "Sender", CrashingSender)
     settings = Settings.model_validate(
-        {"data": data, "port": int(port), "lease_s": 1.0, "heartbeat_s": 0.25, "drain_s": 5.0, "log_level": "error"}
+        {
+            "data": data,
+            "port": int(port),
+            "lease_s": 1.0,
+            "heartbeat_s": 0.25,
+            "drain_s": 5.0,
+            "log_level": "error",
+            "public_url": f"http://127.0.0.1:{port}",
+        }
     )
     sys.exit(asyncio.run(serve(settings, dev=DevMode())))
 

@@ -8,7 +8,7 @@ import pytest
 
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, RetryPolicy, WebhookTarget
 from onbeat.domain.outcome import SENT_NOTHING, Outcome, OutcomeKind
-from onbeat.domain.retry import MAX_FREE_ATTEMPTS, AttemptFacts, GiveUp, RetryAt, decide_retry
+from onbeat.domain.retry import MAX_FREE_ATTEMPTS, Accept, AttemptFacts, GiveUp, RetryAt, decide_retry
 from onbeat.domain.retry_after import parse_retry_after
 from onbeat.domain.states import RunState
 
@@ -22,7 +22,7 @@ def definition(**changes: Any) -> Definition:
     )
 
 
-def verdict(outcome: Outcome, job: Definition | None = None, **facts: Any) -> RetryAt | GiveUp:
+def verdict(outcome: Outcome, job: Definition | None = None, **facts: Any) -> RetryAt | GiveUp | Accept:
     given_facts: dict[str, Any] = {
         "attempt": 1,
         "free_attempts": 0,
@@ -102,7 +102,9 @@ def test_attempts_and_age_run_out() -> None:
     assert isinstance(verdict(outcome(K.REFUSED), young, since=NOW - 2 * SECOND_US), GiveUp)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OutcomeKind if kind not in (K.SUCCEEDED, K.CANCELLED, K.TIMED_OUT)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in OutcomeKind if kind not in (K.SUCCEEDED, K.ACCEPTED, K.CANCELLED, K.TIMED_OUT)]
+)
 def test_at_most_once_is_never_sent_again_after_a_byte_was_written(kind: OutcomeKind) -> None:
     answer = verdict(outcome(kind, 503 if kind == K.HTTP_STATUS else None), definition(delivery="at_most_once"))
     if kind not in SENT_NOTHING:
@@ -204,7 +206,7 @@ def test_status_rules_go_before_the_default_and_exact_ones_before_classes(
     kind: OutcomeKind, status: int | None, becomes: str
 ) -> None:
     decided = verdict(outcome(kind, status), definition(retry=RetryPolicy(statuses=dict(RULES))))  # type: ignore[arg-type]
-    assert ("retry" if isinstance(decided, RetryAt) else decided.state) == becomes
+    assert ("retry" if isinstance(decided, RetryAt) else getattr(decided, "state", None)) == becomes
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_status_rules_go_before_the_default_and_exact_ones_before_classes(
 )
 def test_only_a_rule_for_410_itself_keeps_it_from_pausing_the_job(rules: Any, becomes: str, pauses: bool) -> None:
     decided = verdict(outcome(K.HTTP_STATUS, 410), definition(retry=RetryPolicy(statuses=rules)))
-    assert ("retry" if isinstance(decided, RetryAt) else decided.state) == becomes
+    assert ("retry" if isinstance(decided, RetryAt) else getattr(decided, "state", None)) == becomes
     assert (isinstance(decided, GiveUp) and decided.pauses_job is not None) is pauses
 
 
@@ -244,3 +246,20 @@ def test_a_retry_gives_way_to_the_next_planned_instant_where_it_is_told_to(
     assert isinstance(verdict(outcome(K.REFUSED), next_fire_at=next_fire_at), RetryAt)
     lost = verdict(outcome(K.LEASE_LOST), job, next_fire_at=next_fire_at)
     assert isinstance(lost, RetryAt) is (next_fire_s is None or next_fire_s > 0)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize(("silence_s", "until"), [(None, None), (60, NOW + 60 * SECOND_US)])
+def test_accepted_work_is_left_to_its_handler(delivery: str, silence_s: int | None, until: int | None) -> None:
+    job = definition(completion="callback", callback_heartbeat_s=silence_s, delivery=delivery)
+    assert verdict(outcome(K.ACCEPTED, 202), job) == Accept(until)
+
+
+def test_what_was_cancelled_or_is_past_its_end_is_not_left_to_its_handler() -> None:
+    job = definition(completion="callback")
+    cancelled = verdict(outcome(K.ACCEPTED, 202), job, cancel_requested=True)
+    assert isinstance(cancelled, GiveUp)
+    assert cancelled.state == RunState.CANCELLED
+    late = verdict(outcome(K.ACCEPTED, 202), job, deadline_at=NOW)
+    assert isinstance(late, GiveUp)
+    assert late.state == RunState.TIMED_OUT

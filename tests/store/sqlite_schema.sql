@@ -229,7 +229,7 @@ CREATE TABLE live_runs (
     outcome TEXT,
     status INTEGER,
     error TEXT,
-    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER,
+    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER, accepted_at INTEGER, progress_percent REAL CHECK (progress_percent BETWEEN 0 AND 100), progress_message TEXT, progress_at INTEGER,
     PRIMARY KEY (slot, job_id, scheduled_at),
     CHECK (
         CASE state

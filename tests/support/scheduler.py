@@ -19,6 +19,7 @@ from onbeat.services.assignment import Assignment
 from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
+from onbeat.services.callbacks import Callbacks
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.endings import Endings
@@ -42,6 +43,7 @@ SECOND = 1_000_000
 LEASE_S = 30.0
 RECOVERY_PER_S = 50
 START = 1_800_000_000 * SECOND
+PUBLIC_URL = "https://onbeat.example"
 TARGET = WebhookTarget(url="http://127.0.0.1:9/")
 
 
@@ -81,6 +83,7 @@ class Scheduler:
             secrets=self.secrets,
             almanac=self.almanac,
             egress=EgressRules.for_development(),
+            can_be_called=True,
         )
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
@@ -100,6 +103,14 @@ class Scheduler:
             endings=self.endings,
             jitter=self.jitter,
         )
+        self.callbacks = Callbacks(
+            store=store,
+            clock=clock,
+            handoff=self.handoff,
+            definitions=self.definitions,
+            endings=self.endings,
+            jitter=self.jitter,
+        )
         self.leasing = self.leasing_for("worker")
 
     def leasing_for(self, worker: str) -> Leasing:
@@ -112,6 +123,7 @@ class Scheduler:
             definitions=self.definitions,
             secrets=self.secrets,
             endings=self.endings,
+            public_url=PUBLIC_URL,
             lease_s=LEASE_S,
             jitter=self.jitter,
         )

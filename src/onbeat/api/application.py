@@ -13,6 +13,7 @@ from onbeat.api import (
     bulk_jobs,
     bulk_runs,
     calendars,
+    callbacks,
     health,
     job_actions,
     jobs,
@@ -48,6 +49,7 @@ def build_api(context: ApiContext) -> FastAPI:
         workers.router,  # before runs: /v1/runs/claim is no run's id
         workers.finish_router,
         workers.time_router,
+        callbacks.router,
         runs.router,
         batch.router,
         bulk_jobs.router,

@@ -13,6 +13,7 @@ from onbeat.services.api_keys import ApiKeys
 from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
+from onbeat.services.callbacks import Callbacks
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
@@ -32,6 +33,7 @@ class ApiContext:
     blackouts: Blackouts
     almanac: Almanac
     runs: Runs
+    callbacks: Callbacks
     pauses: Pauses
     backfills: Backfills
     leasing_for: Callable[[str], Leasing]

@@ -15,8 +15,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from onbeat.api.auth import identify
+from onbeat.api.context import context_of
 from onbeat.api.strict_json import read_body
 from onbeat.domain.errors import NotAuthenticated, RequestError
+from onbeat.services.api_keys import Principal
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -38,6 +40,10 @@ class EdgeRoute(APIRoute):
 
     largest_body: ClassVar[int] = 1_048_576
 
+    async def find_caller(self, request: Request) -> Principal | None:
+        """Whose request this is. Raises NotAuthenticated where nobody's is not enough."""
+        return await identify(request)
+
     def get_route_handler(self) -> Callable[[Request], typing.Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
         parameters = {field.alias: _takes_several(field.field_info.annotation) for field in self.dependant.query_params}
@@ -45,7 +51,7 @@ class EdgeRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             _check_query(request, parameters)
-            request.state.principal = await identify(request)
+            request.state.principal = await self.find_caller(request)
             if request.method not in _WITH_BODY:
                 return await answer(request)
             try:
@@ -61,6 +67,17 @@ class BulkRoute(EdgeRoute):
     """A route whose body carries many items."""
 
     largest_body: ClassVar[int] = 16 * 1_048_576
+
+
+class CapabilityRoute(EdgeRoute):
+    """A route whose body carries the right itself. A key may come along; one that is wrong is refused all the same."""
+
+    largest_body: ClassVar[int] = 65_536
+
+    async def find_caller(self, request: Request) -> Principal | None:
+        if context_of(request).keys is not None and "authorization" not in request.headers:
+            return None
+        return await identify(request)
 
 
 class _ReadRequest(Request):

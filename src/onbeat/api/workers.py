@@ -24,9 +24,7 @@ from onbeat.api.schemas.workers import (
     OutcomeBody,
     ReleasedView,
     StatusList,
-    StatusView,
     TimeView,
-    TokenBody,
 )
 from onbeat.client.wire import (
     WireClaimed,
@@ -120,17 +118,6 @@ async def finish(request: Request, body: FinishList, _principal: RunsClaimer) ->
     items = [_read_listed_finish(run, f"runs[{place}]") for place, run in enumerate(body.runs)]
     finished = await _leasing(request).finish(items)
     return json_answer({"runs": [finished_to_wire(answer) for answer in finished]})
-
-
-@router.post(
-    "/{run_id}/heartbeat", response_model=StatusView, responses=problems(404, 409, 422), summary="Extend one lease"
-)
-async def heartbeat_one(request: Request, run_id: str, body: TokenBody, _principal: RunsClaimer) -> Response:
-    held = held_from_wire(WireHeld(run_id, body.token))
-    (status,) = await _leasing(request).extend([held])
-    if status == LeaseStatus.LEASE_LOST:
-        raise LeaseLost
-    return json_answer(WireStatus(run_id, status))
 
 
 @router.post(

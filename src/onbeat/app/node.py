@@ -160,6 +160,7 @@ class _Node:
             blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
+            callbacks=services.callbacks,
             pauses=services.pauses,
             backfills=services.backfills,
             leasing_for=services.leasing_for,

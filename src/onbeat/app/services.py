@@ -17,6 +17,7 @@ from onbeat.services.api_keys import ApiKeys
 from onbeat.services.backfills import Backfills
 from onbeat.services.blackouts import Blackouts
 from onbeat.services.calendars import Calendars
+from onbeat.services.callbacks import Callbacks
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.endings import Endings
@@ -60,6 +61,7 @@ class Services:
     runs: Runs
     pauses: Pauses
     pauses_wake: Wake
+    callbacks: Callbacks
     reap: Reap
     retain: Retain
     keys: ApiKeys
@@ -68,6 +70,7 @@ class Services:
     egress: EgressRules
     jitter: random.Random
     lease_s: float
+    public_url: str | None
 
     def leasing_for(self, worker: str) -> Leasing:
         """The five calls of a worker of that name."""
@@ -79,6 +82,7 @@ class Services:
             definitions=self.definitions,
             secrets=self.secrets,
             endings=self.endings,
+            public_url=self.public_url,
             lease_s=self.lease_s,
             jitter=self.jitter,
         )
@@ -142,6 +146,7 @@ def _build_services(
         secrets=secrets,
         almanac=almanac,
         egress=egress,
+        can_be_called=settings.public_url is not None,
     )
     runs = Runs(store=store, clock=clock, handoff=handoff, running=running)
     pauses_wake = Wake()
@@ -173,6 +178,9 @@ def _build_services(
         runs=runs,
         pauses=Pauses(store=store, clock=clock, jobs=jobs, runs=runs, wake=pauses_wake),
         pauses_wake=pauses_wake,
+        callbacks=Callbacks(
+            store=store, clock=clock, handoff=handoff, definitions=definitions, endings=endings, jitter=jitter
+        ),
         reap=Reap(store=store, clock=clock, handoff=handoff, definitions=definitions, endings=endings, jitter=jitter),
         retain=Retain(store=store, clock=clock, keep_s=round(settings.keep_days * 86_400)),
         keys=ApiKeys(store=store, clock=clock),
@@ -181,6 +189,7 @@ def _build_services(
         egress=egress,
         jitter=jitter,
         lease_s=settings.lease_s,
+        public_url=settings.public_url,
     )
 
 

@@ -47,6 +47,7 @@ class WireAssignment(msgspec.Struct, frozen=True):
     late_after: int
     secrets: tuple[str, ...]
     connect_timeout_s: float | None = None
+    callback_url: str | None = None
     starts_at: int | None = None
 
 
@@ -134,6 +135,7 @@ def to_wire(assignment: Assignment) -> WireAssignment:
         late_after=assignment.late_after,
         secrets=assignment.secrets,
         connect_timeout_s=assignment.connect_timeout_s,
+        callback_url=assignment.callback_url,
         starts_at=assignment.starts_at,
     )
 
@@ -160,6 +162,7 @@ def from_wire(wire: WireAssignment, *, granted_boottime: float) -> Assignment:
         late_after=wire.late_after,
         secrets=wire.secrets,
         connect_timeout_s=wire.connect_timeout_s,
+        callback_url=wire.callback_url,
         granted_boottime=granted_boottime,
         starts_at=wire.starts_at,
     )

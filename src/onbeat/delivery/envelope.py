@@ -41,13 +41,28 @@ def describe_job(job_id: int, *, job_key: str | None, job_name: str) -> bytes:
     return _JSON.encode({"id": format_job_id(job_id), "key": job_key, "name": job_name})
 
 
-def wrap(payload: bytes, *, run_id: str, job: bytes, scheduled_at: str, attempt: int, trigger: Trigger) -> bytes:
-    """The envelope's bytes. `payload` and `job` are JSON already."""
-    return b'{"run_id":"%b","job":%b,"scheduled_at":"%b","attempt":%d,"trigger":"%b","payload":%b}' % (
+def describe_callback(url: str, token: str) -> bytes:
+    """Where the handler reports, as a member of the envelope."""
+    return b',"callback":%b' % _JSON.encode({"url": url, "token": token})
+
+
+def wrap(
+    payload: bytes,
+    *,
+    run_id: str,
+    job: bytes,
+    scheduled_at: str,
+    attempt: int,
+    trigger: Trigger,
+    callback: bytes = b"",
+) -> bytes:
+    """The envelope's bytes. `payload` and `job` are JSON already, `callback` is a whole member or nothing."""
+    return b'{"run_id":"%b","job":%b,"scheduled_at":"%b","attempt":%d,"trigger":"%b"%b,"payload":%b}' % (
         run_id.encode("ascii"),
         job,
         scheduled_at.encode("ascii"),
         attempt,
         trigger.value.encode("ascii"),
+        callback,
         payload,
     )

@@ -6,13 +6,15 @@ What does not change between the runs of a job's version is validated and built 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
-from onbeat.delivery.envelope import check_json, describe_job, format_instant, wrap
+from onbeat.delivery.envelope import check_json, describe_callback, describe_job, format_instant, wrap
 from onbeat.delivery.signing import sign
+from onbeat.domain.callback import callback_token
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import RunKey, format_job_id, format_run_id
@@ -31,7 +33,7 @@ class Delivery:
     """One attempt that a worker holds a lease for. Compared by identity: it is the handle for `Sender.cancel`."""
 
     key: RunKey
-    token: bytes  # the lease's, for the caller's finish; never sent
+    token: bytes  # the lease's, for the caller's finish; never sent itself
     attempt: int
     trigger: Trigger
     job_version: int
@@ -42,6 +44,7 @@ class Delivery:
     timeout_s: float  # from name resolution to the last byte
     granted: float  # boot time, read BEFORE the lease or permit was asked for
     payload: str | None = None  # the run's own JSON, instead of the target's
+    callback_url: str | None = None  # where the handler reports the end of its work; None: its answer is the end
     connect_timeout_s: float | None = None  # until the connection stands, TLS included; None: the sender's own budgets
     deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
     starts_at: int | None = None  # when the run was to start, which lateness counts from; None: as planned
@@ -127,6 +130,7 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
         f"onbeat-scheduled-at: {scheduled_at}\r\n"
         f"onbeat-lateness-ms: {lateness_ms}\r\n"
         f"traceparent: {_trace_parent(run_id, delivery.attempt)}\r\n"
+        f"{_callback_headers(delivery)}"
         f"{length}\r\n"
     )
     return template.head + head.encode("ascii") + body
@@ -142,7 +146,18 @@ def _build_body(delivery: Delivery, template: RequestTemplate, *, run_id: str, s
         scheduled_at=scheduled_at,
         attempt=delivery.attempt,
         trigger=delivery.trigger,
+        callback=b"" if delivery.callback_url is None else describe_callback(delivery.callback_url, _token(delivery)),
     )
+
+
+def _callback_headers(delivery: Delivery) -> str:
+    if delivery.callback_url is None:
+        return ""
+    return f"onbeat-callback-url: {delivery.callback_url}\r\nonbeat-callback-token: {_token(delivery)}\r\n"
+
+
+def _token(delivery: Delivery) -> str:
+    return base64.urlsafe_b64encode(callback_token(delivery.token)).rstrip(b"=").decode("ascii")
 
 
 def _fixed_head(target: WebhookTarget, *, url: WebhookUrl, has_content: bool) -> bytes:

@@ -155,6 +155,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connect_timeout_s: float | None = None  # the part of it until the connection stands; None: the sender's budgets
     max_run_time_s: int = 86_400
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    completion: Literal["response", "callback"] = "response"  # callback: a 2xx only means accepted
+    callback_heartbeat_s: int | None = None  # longest silence of a handler that accepted; None: until max_run_time
     spread_s: int = 0  # the job's fires start this much later at most, all by the same length: domain/moved_start.py
     jitter_s: int = 0  # and each by less than this on top
     priority: int = DEFAULT_PRIORITY  # 0..9: of runs that are ready, those of higher ones start first

@@ -12,6 +12,7 @@ class OutcomeKind(StrEnum):
     """Failure kinds are never blurred: what is retryable and what is at-most-once-safe depends on them."""
 
     SUCCEEDED = "succeeded"
+    ACCEPTED = "accepted"  # a 2xx of a job whose handler reports the end of its work by a call of its own
     HTTP_STATUS = "http_status"  # an answer outside 2xx
     REDIRECT = "redirect"  # a 3xx answer; never followed
     REFUSED = "refused"  # no connection: refused, unreachable, reset before a byte was sent

@@ -58,6 +58,13 @@ class GiveUp:
     pauses_job: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The handler has the work and will report. It may be silent until `until`; None: as long as the run may last."""
+
+    until: int | None
+
+
 def is_retryable(outcome: Outcome, policy: RetryPolicy) -> bool:
     """Connection errors, timeouts, 408, 425, 429, 5xx, unless the job has a rule for the status. A blocked address or
     an invalid request never mends itself.
@@ -97,12 +104,12 @@ class AttemptFacts:
 
 def decide_retry(
     definition: Definition, outcome: Outcome, facts: AttemptFacts, *, now: int, draw_jitter: Callable[[], float]
-) -> RetryAt | GiveUp:
+) -> RetryAt | GiveUp | Accept:
     """The verdict on an attempt that did not succeed, or that succeeded after the run was cancelled.
 
-    In this order: success stands; cancelled; wall clock; given back; gone; at_most_once; not retryable; attempts used
-    up; too old; the next fire comes first; else backoff, where a Retry-After of the receiver wins over a shorter own
-    one.
+    In this order: success stands; cancelled; wall clock; accepted; given back; gone; at_most_once; not retryable;
+    attempts used up; too old; the next fire comes first; else backoff, where a Retry-After of the receiver wins over a
+    shorter own one.
     """
     rule = status_rule(definition.retry, outcome)
     if outcome.kind == OutcomeKind.SUCCEEDED or rule == "succeed":
@@ -111,6 +118,8 @@ def decide_retry(
         return GiveUp(RunState.CANCELLED, outcome.error)
     if outcome.kind == OutcomeKind.TIMED_OUT or (facts.deadline_at is not None and now >= facts.deadline_at):
         return GiveUp(RunState.TIMED_OUT, "max_run_time passed")
+    if outcome.kind == OutcomeKind.ACCEPTED:
+        return Accept(silent_until(definition, now=now))
     if outcome.kind == OutcomeKind.INTERRUPTED:
         return RetryAt(now + _asked_us(outcome), counts=False)
     if outcome.kind == OutcomeKind.HTTP_STATUS and outcome.status == GONE and rule is None:
@@ -121,6 +130,12 @@ def decide_retry(
     if not is_retryable(outcome, definition.retry):
         return GiveUp(RunState.FAILED, outcome.error)
     return _next_attempt(definition.retry, outcome, facts, now=now, draw_jitter=draw_jitter)
+
+
+def silent_until(definition: Definition, *, now: int) -> int | None:
+    """How long a handler that reported at `now` may be silent. None: as long as the run may last."""
+    silence_s = definition.callback_heartbeat_s
+    return None if silence_s is None else now + silence_s * SECOND_US
 
 
 def _next_attempt(

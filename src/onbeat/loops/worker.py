@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from onbeat.clock import Clock
@@ -229,6 +230,7 @@ class Worker:
             keys=tuple(parse_secret(secret) for secret in assignment.secrets),
             timeout_s=assignment.timeout_s,
             connect_timeout_s=assignment.connect_timeout_s,
+            callback_url=assignment.callback_url,
             granted=assignment.granted_boottime,
             payload=assignment.payload,
             deadline=None if deadline_at is None else boottime + (deadline_at - now) / SECOND_US,
@@ -237,8 +239,11 @@ class Worker:
 
     def _on_outcome(self, delivery: Delivery, outcome: Outcome) -> None:
         held = self._held.get(delivery.token)
-        if held is not None and not held.given_back:
-            self._end(held.assignment, outcome)
+        if held is None or held.given_back:
+            return
+        if delivery.callback_url is not None and outcome.kind is OutcomeKind.SUCCEEDED:
+            outcome = msgspec.structs.replace(outcome, kind=OutcomeKind.ACCEPTED)
+        self._end(held.assignment, outcome)
 
     def _end(self, assignment: Assignment, outcome: Outcome) -> None:
         self._metrics.attempts.labels(outcome=outcome.kind.value).inc()

@@ -9,7 +9,16 @@ Webhooks library verifies onbeat's calls as well.
             connection.execute("UPDATE accounts SET ...")
 """
 
+from onbeat.receiver.callback import Callback, WorkLost
 from onbeat.receiver.deduplication import Deduplicator, TransactionRequired
 from onbeat.receiver.verification import SignatureInvalid, VerifiedCall, verify
 
-__all__ = ["Deduplicator", "SignatureInvalid", "TransactionRequired", "VerifiedCall", "verify"]
+__all__ = [
+    "Callback",
+    "Deduplicator",
+    "SignatureInvalid",
+    "TransactionRequired",
+    "VerifiedCall",
+    "WorkLost",
+    "verify",
+]

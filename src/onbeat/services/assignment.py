@@ -38,6 +38,7 @@ class Assignment:
     late_after: int
     secrets: tuple[str, ...]
     connect_timeout_s: float | None
+    callback_url: str | None  # where the handler reports; None: its answer is the end
     granted_boottime: float  # this host's boot clock when the lease was granted, or earlier
     starts_at: int | None = None  # when the run was to start; None: at its planned instant
 

@@ -10,6 +10,7 @@ import msgspec
 
 from onbeat.domain.backoff import check_retry
 from onbeat.domain.calendar import Calendar
+from onbeat.domain.callback import check_completion
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import next_whole_second
@@ -74,6 +75,7 @@ def check_draft(
     created_at: int,
     egress: EgressRules,
     calendars: Mapping[str, Calendar],
+    can_be_called: bool = False,
     existing: Definition | None = None,
 ) -> SavedRules:
     """The definition to store and the first instant of its clock. Raises DefinitionError naming the field.
@@ -110,6 +112,7 @@ def check_draft(
     else:
         check_text(definition.target.payload, field="target.payload")
     check_retry(definition.retry)
+    check_completion(definition, can_be_called=can_be_called)
     timetable = compile_timetable(definition.schedules, job_id=job_id, calendars=calendars)
     first_at = timetable.next_after(now)
     for schedule in definition.schedules:

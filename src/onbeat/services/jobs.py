@@ -70,6 +70,7 @@ class Jobs:
         secrets: SigningSecrets,
         almanac: Almanac,
         egress: EgressRules,
+        can_be_called: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -79,6 +80,7 @@ class Jobs:
         self._secrets = secrets
         self._almanac = almanac
         self._egress = egress
+        self._can_be_called = can_be_called
 
     async def create(self, draft: JobDraft, *, namespace: str, ids: Sequence[int] | None = None) -> StoredJob:
         """Save a new job; `ids` as for create_many. Raises DefinitionError, KeyTaken."""
@@ -169,6 +171,7 @@ class Jobs:
                 created_at=stored.created_at,
                 egress=self._egress,
                 calendars=self._almanac.calendars(stored.namespace),
+                can_be_called=self._can_be_called,
                 existing=existing,
             )
             if stored.state != JobState.ERROR and _looks_alike(stored, existing, draft, rules.definition):
@@ -331,6 +334,7 @@ class Jobs:
             created_at=now,
             egress=self._egress,
             calendars=self._almanac.calendars(namespace),
+            can_be_called=self._can_be_called,
         )
         return NewJob(
             job_id=job_id,

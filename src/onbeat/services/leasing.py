@@ -15,7 +15,7 @@ from onbeat.domain.ids import format_run_id
 from onbeat.domain.model import SECOND_US, Definition, WebhookTarget
 from onbeat.domain.moved_start import moved_start
 from onbeat.domain.outcome import Outcome, OutcomeKind
-from onbeat.domain.retry import AttemptFacts, GiveUp, decide_retry
+from onbeat.domain.retry import Accept, AttemptFacts, GiveUp, decide_retry
 from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
@@ -24,6 +24,7 @@ from onbeat.services.handoff import Handoff, Parked, new_token
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
 from onbeat.store.values import (
+    AcceptRun,
     EndRun,
     Finish,
     Finished,
@@ -57,6 +58,7 @@ class Leasing:
         definitions: DefinitionCache,
         secrets: SigningSecrets,
         endings: Endings,
+        public_url: str | None,
         lease_s: float,
         jitter: random.Random,
     ) -> None:
@@ -67,6 +69,7 @@ class Leasing:
         self._definitions = definitions
         self._secrets = secrets
         self._endings = endings
+        self._public_url = public_url
         self._lease_us = round(lease_s * SECOND_US)
         self._jitter = jitter
         self._parked: Parked | None = None
@@ -176,6 +179,11 @@ class Leasing:
         secrets: tuple[str, ...] = ()
         if isinstance(target, WebhookTarget):
             secrets = await self._secrets.signing(run.namespace, target.secret)
+        callback_url: str | None = None
+        if definition.completion == "callback":
+            if self._public_url is None:
+                raise ConfigError("the handler cannot report: this server has no public_url any more")
+            callback_url = f"{self._public_url.rstrip('/')}/v1/runs/{format_run_id(run.key)}"
         return Assignment(
             key=run.key,
             token=run.token,
@@ -197,6 +205,7 @@ class Leasing:
             late_after=run.late_after,
             secrets=secrets,
             granted_boottime=self._clock.boottime() - (self._clock.now() - run.granted_at) / SECOND_US,
+            callback_url=callback_url,
             starts_at=_starts_at(run, definition),
         )
 
@@ -240,4 +249,6 @@ def judge(
     )
     if isinstance(decision, GiveUp):
         return EndRun(decision.state, decision.error, decision.pauses_job)
+    if isinstance(decision, Accept):
+        return AcceptRun(decision.until)
     return RetryRun(decision.ready_at, decision.counts, decision.spends)

@@ -58,12 +58,13 @@ class Reap:
         return len(expired)
 
     def _judge(self, run: LiveRun, definition: str, now: int) -> Verdict:
-        past_deadline = run.deadline_at is not None and run.deadline_at <= now
         started_at = run.attempt_started_at if run.attempt_started_at is not None else now
-        outcome = Outcome(
-            kind=OutcomeKind.TIMED_OUT if past_deadline else OutcomeKind.LEASE_LOST,
-            started_at=started_at,
-            duration_us=max(now - started_at, 0),
-            error="max_run_time passed" if past_deadline else "the worker stopped reporting before its lease ended",
-        )
+        kind, error = OutcomeKind.LEASE_LOST, "the worker stopped reporting before its lease ended"
+        if run.deadline_at is not None and run.deadline_at <= now:
+            kind, error = OutcomeKind.TIMED_OUT, "max_run_time passed"
+        elif run.accepted_at is not None and run.cancel_requested:
+            kind, error = OutcomeKind.CANCELLED, "cancelled while its handler held it"
+        elif run.accepted_at is not None:
+            error = "the handler accepted the run and did not report in time"
+        outcome = Outcome(kind=kind, started_at=started_at, duration_us=max(now - started_at, 0), error=error)
         return judge(run, definition, outcome, now=now, definitions=self._definitions, jitter=self._jitter)

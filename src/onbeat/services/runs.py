@@ -81,7 +81,8 @@ class Runs:
         1. Nothing begins later than 5 s after the pause (design §3, "Permit").
         2. An attempt that runs ends with its timeout. One that was asked to stop ends when its worker hears of it:
            with its next heartbeat, at the latest when its lease ends.
-        3. A queue's worker has no timeout of ours: there the run's deadline counts.
+        3. A queue's worker, and a handler that reports by itself, has no timeout of ours: there the run's deadline
+           counts.
         """
         now = self._clock.now()
         bound = (now if paused.paused_at is None else paused.paused_at) + PAUSE_BOUND_US
@@ -179,7 +180,7 @@ def _attempt_ends_at(run: RunView, job: StoredJob, *, now: int) -> int:
         definition = decode_definition(job.definition)
     except DefinitionError:
         return latest
-    if isinstance(definition.target, QueueTarget):
+    if isinstance(definition.target, QueueTarget) or definition.completion == "callback":
         return latest
     begun_by = (now if run.attempt_started_at is None else run.attempt_started_at) + PAUSE_BOUND_US
     timeout_us = round(definition.timeout_s * SECOND_US)

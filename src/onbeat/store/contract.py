@@ -22,6 +22,7 @@ from onbeat.store.values import (
     AttemptView,
     BackfillAdvance,
     BackfillStep,
+    Completion,
     Counts,
     DueBackfill,
     DueJob,
@@ -42,6 +43,7 @@ from onbeat.store.values import (
     NodeInfo,
     Page,
     Pause,
+    Progress,
     Recorded,
     Replanned,
     RunFilter,
@@ -341,9 +343,32 @@ class Leases(Protocol):
         before anything was sent: where it was the first, the run has not started and has no deadline. One that does not
         spend raises `free_attempts`.
         `decide` sees the job's clock as the run's `next_fire_at` (here and in `expire`).
+        AcceptRun: the run goes on in the hands of its handler: the lease's token becomes its callback token
+        (domain/callback.py) and lease_until = min(until, deadline_at); workers neither extend nor permit it any more.
         Every attempt that did not succeed and counts is added to `attempts`.
+        A run that was asked to stop and that its handler holds is given to the next `expire`: its lease ends at once.
         REPEATED: the same token has already finished this attempt, whatever became of the run. RUN_TERMINAL: ended
         under another token or by cancel. LEASE_LOST: all else. None of these three changes anything.
+        """
+        ...
+
+    async def complete(
+        self, item: Completion, *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
+    ) -> Finished:
+        """Record what the handler of an accepted attempt says of its end: as `finish` does, under the callback token.
+
+        Also before the worker's word that it was accepted, which then comes too late and is REPEATED. The outcome is
+        `succeeded`, or `handler_error` which is put to `decide`; it began with the attempt and ended now. The lease's
+        own token changes nothing here. Tokens are compared in constant time.
+        """
+        ...
+
+    async def report(self, item: Progress, *, now: int, decide: Callable[[LiveRun, str], int | None]) -> LeaseStatus:
+        """A sign of life under the callback token: where the run was accepted, lease_until = min(decide(),
+        deadline_at), None being the deadline. What it says of its progress replaces what it said before.
+
+        LIVE; CANCEL: asked to stop; RUN_TERMINAL: ended, under this token or another; LEASE_LOST: all else. Only LIVE
+        changes anything.
         """
         ...
 

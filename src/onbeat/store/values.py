@@ -13,7 +13,7 @@ import msgspec
 from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
-from onbeat.domain.outcome import Outcome
+from onbeat.domain.outcome import Outcome, Response
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 
 # ---------------------------------------------------------------- jobs
@@ -370,6 +370,7 @@ class LiveRun(msgspec.Struct, frozen=True, gc=False):
     free_attempts: int = 0  # of `attempt`, how many take nothing from the job's max_attempts
     revived_at: int | None = None  # when a person brought it back
     next_fire_at: int | None = None  # the job's clock; filled for decisions only
+    accepted_at: int | None = None  # since then its handler holds it
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -398,7 +399,34 @@ class RetryRun(msgspec.Struct, frozen=True, gc=False):
     spends: bool = True
 
 
-Verdict = EndRun | RetryRun
+class AcceptRun(msgspec.Struct, frozen=True, gc=False):
+    """The handler holds the run from here on, under its callback token, until it reports or `until` passes.
+
+    `until` None: until the run's deadline.
+    """
+
+    until: int | None
+
+
+Verdict = EndRun | RetryRun | AcceptRun
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    """A handler's word about the end of the work that it accepted. `token` is its callback token."""
+
+    key: RunKey
+    token: bytes
+    error: str | None = None  # None: it succeeded
+    result: Response | None = None  # whatever it wants to be kept
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """A sign of life of a handler; without percent and message nothing but that."""
+
+    key: RunKey
+    token: bytes
+    percent: float | None = None
+    message: str | None = None
 
 
 class FinishResult(StrEnum):
@@ -406,6 +434,7 @@ class FinishResult(StrEnum):
 
     ENDED = "ended"
     WILL_RETRY = "will_retry"
+    ACCEPTED = "accepted"  # it goes on in the hands of its handler
     REPEATED = "repeated"  # the same token already finished this attempt: answer as before
     LEASE_LOST = "lease_lost"  # nothing changed
     RUN_TERMINAL = "run_terminal"  # the run had ended by another hand; nothing changed
@@ -427,6 +456,7 @@ class LeaseStatus(StrEnum):
     LEASE_LOST = "lease_lost"
     CANCEL = "cancel"  # live, and asked to stop
     HELD_BACK = "held_back"  # permit only: the job is not active; give the lease back
+    RUN_TERMINAL = "run_terminal"  # told to handlers only: the run has ended
 
 
 # ---------------------------------------------------------------- views
@@ -461,6 +491,10 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
     lease_until: int | None = None
     deadline_at: int | None = None
     moved_us: int = 0  # how much later than planned it was to start
+    accepted_at: int | None = None  # since then its handler holds it
+    progress_percent: float | None = None  # as its handler said, and when
+    progress_message: str | None = None
+    progress_at: int | None = None
 
 
 class AttemptView(msgspec.Struct, frozen=True, gc=False):

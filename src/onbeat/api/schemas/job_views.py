@@ -95,6 +95,8 @@ class JobView(JobRef):
     connect_timeout_s: float | None
     max_run_time_s: int | None
     delivery: str | None
+    completion: str | None
+    callback_heartbeat_s: int | None
     spread_s: int | None
     jitter_s: int | None
     priority: int | None
@@ -163,6 +165,8 @@ _UNREADABLE: dict[str, Any] = {
     "connect_timeout_s": None,
     "max_run_time_s": None,
     "delivery": None,
+    "completion": None,
+    "callback_heartbeat_s": None,
     "spread_s": None,
     "jitter_s": None,
     "priority": None,
@@ -197,6 +201,8 @@ def _writable(definition: Definition) -> dict[str, Any]:
         "connect_timeout_s": definition.connect_timeout_s,
         "max_run_time_s": definition.max_run_time_s,
         "delivery": definition.delivery,
+        "completion": definition.completion,
+        "callback_heartbeat_s": definition.callback_heartbeat_s,
         "spread_s": definition.spread_s,
         "jitter_s": definition.jitter_s,
         "priority": definition.priority,

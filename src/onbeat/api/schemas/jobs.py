@@ -188,6 +188,12 @@ class JobBody(Body):
     )
     max_run_time_s: int = Field(DAY_S, ge=1, le=30 * DAY_S)
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    completion: Literal["response", "callback"] = Field(
+        "response", description="callback: a 2xx means accepted, and the handler reports the end by a call of its own"
+    )
+    callback_heartbeat_s: int | None = Field(
+        None, ge=1, le=30 * DAY_S, description="`callback`: a handler that is silent for longer has lost the run"
+    )
     spread_s: int = Field(
         0, ge=0, le=DAY_S, description="All fires start later by one length below this, drawn from the job's id"
     )
@@ -224,6 +230,8 @@ def read_draft(body: JobBody) -> JobDraft:
         connect_timeout_s=body.connect_timeout_s,
         max_run_time_s=body.max_run_time_s,
         delivery=body.delivery,
+        completion=body.completion,
+        callback_heartbeat_s=body.callback_heartbeat_s,
         spread_s=body.spread_s,
         jitter_s=body.jitter_s,
         priority=body.priority,

@@ -17,6 +17,14 @@ RunStateName = Literal[
 ]
 
 
+class ProgressView(View):
+    """How far a handler says it is."""
+
+    percent: float | None
+    message: str | None
+    at: str
+
+
 class RunView(View):
     """What became of a fire. A row with `count` > 1 stands for all planned instants from `scheduled_at` to `until`."""
 
@@ -47,6 +55,8 @@ class RunView(View):
     cancel_requested: bool
     lease_until: str | None
     deadline_at: str | None
+    accepted_at: str | None = Field(description="Since then its handler holds it, which reports by itself")
+    progress: ProgressView | None = Field(description="What its handler said last")
 
 
 class TriggeredView(RunView):
@@ -113,6 +123,10 @@ def view_run(run: StoredRun) -> dict[str, Any]:
         "cancel_requested": run.cancel_requested,
         "lease_until": moment(run.lease_until),
         "deadline_at": moment(run.deadline_at),
+        "accepted_at": moment(run.accepted_at),
+        "progress": None
+        if run.progress_at is None
+        else {"percent": run.progress_percent, "message": run.progress_message, "at": moment(run.progress_at)},
     }
 
 

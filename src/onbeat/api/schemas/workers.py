@@ -57,6 +57,7 @@ class OutcomeBody(Body):
     token: Token
     outcome: Literal[
         "succeeded",
+        "accepted",
         "http_status",
         "redirect",
         "refused",
@@ -116,7 +117,7 @@ class FinishedView(View):
     """What a report changed. `lease_lost`, `run_terminal`, `repeated`: nothing."""
 
     run_id: str
-    result: Literal["ended", "will_retry", "repeated", "lease_lost", "run_terminal"]
+    result: Literal["ended", "will_retry", "accepted", "repeated", "lease_lost", "run_terminal"]
     state: str | None = None
     ready_at: int | None = None
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import apsw
 
+from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.rows import Row, encode_response, live_run, storable_text
-from onbeat.store.values import EndRun, LiveRun, RetryRun, Verdict
+from onbeat.store.values import AcceptRun, EndRun, LiveRun, RetryRun, Verdict
 
 _LEASES = load_queries("leases")
 _JOBS = load_queries("jobs")
@@ -68,7 +69,7 @@ def end_as_it_stands(
 
 def write_verdict(
     connection: apsw.Connection, live: LiveRow, verdict: Verdict, outcome: Outcome, *, token: bytes | None, now: int
-) -> RetryRun | EndRun:
+) -> Verdict:
     """Write what was decided about an attempt that ended with `outcome`. Answer: what was in fact written.
 
     `token` is the lease under which the attempt was finished; None where nobody finished it. A run that was asked to
@@ -76,6 +77,10 @@ def write_verdict(
     """
     if isinstance(verdict, RetryRun) and (obstacle := _what_forbids_a_retry(connection, live)):
         verdict = EndRun(RunState.CANCELLED, obstacle)
+    if isinstance(verdict, AcceptRun):
+        assert token is not None
+        accept(connection, live, token=token, until=verdict.until, outcome=outcome, now=now)
+        return verdict
     counts = isinstance(verdict, EndRun) or verdict.counts
     if counts and outcome.kind is not OutcomeKind.SUCCEEDED:
         connection.execute(
@@ -100,6 +105,16 @@ def write_verdict(
     if verdict.pauses_job is not None:
         _pause_job(connection, live, reason=verdict.pauses_job, now=now)
     return verdict
+
+
+def accept(
+    connection: apsw.Connection, live: LiveRow, *, token: bytes, until: int | None, outcome: Outcome, now: int
+) -> None:
+    """Into the hands of the handler, under the token that it has got with the request."""
+    connection.execute(
+        _LEASES["accept_run"],
+        (callback_token(token), token, until, now, outcome.status, outcome.duration_us, *live.key_columns),
+    )
 
 
 def make_pending(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import apsw
 from msgspec.structs import replace
 
+from onbeat.domain.callback import callback_token, tokens_match
+from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import RunState
 from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
@@ -14,7 +16,7 @@ from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.rows import RUN_STATES, Row, encode_response
 from onbeat.store.sqlite.writer import BatchRefusedError
-from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
+from onbeat.store.values import AcceptRun, EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
 
 _QUERIES = load_queries("leases")
 _RUNS = load_queries("runs")
@@ -91,7 +93,21 @@ def _finish_one(
 ) -> Finished:
     live = read_live(connection, item.key.job_id, item.key.scheduled_at, slots=slots)
     if live is None or live.lease_token != item.token:
-        return _refuse(connection, item, live, slots=slots)
+        return refuse(connection, item.key, live, tokens=(item.token, callback_token(item.token)), slots=slots)
+    return finish_held(connection, live, item, freed=freed, now=now, decide=decide, slots=slots)
+
+
+def finish_held(
+    connection: apsw.Connection,
+    live: LiveRow,
+    item: Finish,
+    *,
+    freed: list[int],
+    now: int,
+    decide: DecideFinish,
+    slots: int,
+) -> Finished:
+    """Write the end of an attempt that is held under the item's token."""
     if _is_success(item) and not live.run.cancel_requested:
         freed += _end_successes(connection, [item], now=now, slots=slots)
         return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
@@ -113,21 +129,30 @@ def _success_row(item: Finish, *, now: int, slots: int) -> Row:
     )  # fmt: skip
 
 
-def _refuse(connection: apsw.Connection, item: Finish, live: LiveRow | None, *, slots: int) -> Finished:
-    """Say why a token changes nothing: it has done so before, the run has ended, or the lease is another's."""
-    key_columns = (item.key.job_id % slots, item.key.job_id, item.key.scheduled_at)
+def refuse(
+    connection: apsw.Connection, key: RunKey, live: LiveRow | None, *, tokens: tuple[bytes, bytes], slots: int
+) -> Finished:
+    """Say why a token changes nothing: it has done so before, the run has ended, or the lease is another's.
+
+    `tokens` are two because a worker's report also comes too late, and is repeated, where its handler has reported
+    under the token made from it.
+    """
+    key_columns = (key.job_id % slots, key.job_id, key.scheduled_at)
     state, last_token, ready_at = None, None, None
     if live is not None:
         state, last_token = live.run.state, live.last_token
         ready_at = live.run.ready_at if state is RunState.PENDING else None
     else:
-        for name, token in connection.execute(_RUNS["ended_token"], key_columns):
-            state, last_token = RUN_STATES[name], token
-    if last_token == item.token or connection.execute(_QUERIES["finished_by_token"], (*key_columns, item.token)).get:
-        return Finished(item.key, FinishResult.REPEATED, state, ready_at)
+        for name, ended_token in connection.execute(_RUNS["ended_token"], key_columns):
+            state, last_token = RUN_STATES[name], ended_token
+    if (
+        any(tokens_match(last_token, token) for token in tokens)
+        or connection.execute(_QUERIES["finished_by_token"], (*key_columns, *tokens)).get
+    ):
+        return Finished(key, FinishResult.REPEATED, state, ready_at)
     if live is None and state is not None:
-        return Finished(item.key, FinishResult.RUN_TERMINAL, state)
-    return Finished(item.key, FinishResult.LEASE_LOST, state)
+        return Finished(key, FinishResult.RUN_TERMINAL, state)
+    return Finished(key, FinishResult.LEASE_LOST, state)
 
 
 def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun, str], Verdict]) -> Verdict:
@@ -143,13 +168,14 @@ def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun
 def _lost_outcome(live: LiveRow, *, now: int) -> Outcome:
     run = live.run
     started_at = now if run.attempt_started_at is None else run.attempt_started_at
-    past_deadline = _is_past_deadline(live, now=now)
-    return Outcome(
-        kind=OutcomeKind.TIMED_OUT if past_deadline else OutcomeKind.LEASE_LOST,
-        started_at=started_at,
-        duration_us=max(now - started_at, 0),
-        error="max_run_time passed" if past_deadline else "the worker did not report in time",
-    )
+    kind, error = OutcomeKind.LEASE_LOST, "the worker did not report in time"
+    if _is_past_deadline(live, now=now):
+        kind, error = OutcomeKind.TIMED_OUT, "max_run_time passed"
+    elif run.accepted_at is not None and run.cancel_requested:
+        kind, error = OutcomeKind.CANCELLED, "cancelled while its handler held it"
+    elif run.accepted_at is not None:
+        error = "the handler accepted the run and did not report in time"
+    return Outcome(kind=kind, started_at=started_at, duration_us=max(now - started_at, 0), error=error)
 
 
 def _is_past_deadline(live: LiveRow, *, now: int) -> bool:
@@ -157,6 +183,8 @@ def _is_past_deadline(live: LiveRow, *, now: int) -> bool:
 
 
 def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:
+    if isinstance(written, AcceptRun):
+        return Finished(live.run.key, FinishResult.ACCEPTED, RunState.RUNNING)
     if isinstance(written, RetryRun):
         return Finished(live.run.key, FinishResult.WILL_RETRY, RunState.PENDING, written.ready_at)
     freed.append(live.run.key.job_id)

@@ -1,5 +1,5 @@
 """Who may deliver what, until when, on SQLite. Implements the contract's Leases; the steps are in `claims`,
-`finishes` and `interventions`.
+`finishes`, `callbacks` and `interventions`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,24 @@ from collections.abc import Callable, Sequence
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
+from onbeat.store.sqlite.callbacks import complete, report
 from onbeat.store.sqlite.claims import claim, extend, permit, release
 from onbeat.store.sqlite.finishes import expire, finish
 from onbeat.store.sqlite.interventions import cancel, revive
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.writer import Writer
-from onbeat.store.values import Finish, Finished, Lease, LeasedRun, LeaseStatus, LiveRun, Verdict
+from onbeat.store.values import (
+    Completion,
+    Finish,
+    Finished,
+    Lease,
+    LeasedRun,
+    LeaseStatus,
+    LiveRun,
+    Progress,
+    Verdict,
+)
 
 _QUERIES = load_queries("leases")
 
@@ -49,6 +60,18 @@ class SqliteLeases:
             lambda connection, one_by_one: finish(
                 connection, items, now=now, decide=decide, slots=self._slots, one_by_one=one_by_one
             )
+        )
+
+    async def complete(
+        self, item: Completion, *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
+    ) -> Finished:
+        return await self._writer.submit(
+            lambda connection: complete(connection, item, now=now, decide=decide, slots=self._slots)
+        )
+
+    async def report(self, item: Progress, *, now: int, decide: Callable[[LiveRun, str], int | None]) -> LeaseStatus:
+        return await self._writer.submit(
+            lambda connection: report(connection, item, now=now, decide=decide, slots=self._slots)
         )
 
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:

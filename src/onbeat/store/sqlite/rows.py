@@ -51,7 +51,7 @@ def live_run(row: Row) -> LiveRun:
     """From the columns of `get_live`, `lost_leases` and `overdue_retries`; see also `endings.LiveRow`."""
     return LiveRun(
         RunKey(row[0], row[1]), RUN_STATES[row[2]], TRIGGERS[row[3]], row[4], row[5], row[6], row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13], row[14], bool(row[15]), row[16], row[17], row[24], row[25],
+        row[10], row[11], row[12], row[13], row[14], bool(row[15]), row[16], row[17], row[24], row[25], None, row[26],
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def run_view(row: Row) -> RunView:
     return RunView(
         RunKey(row[0], row[1]), RUN_STATES[row[2]], TRIGGERS[row[3]], row[4], row[5], row[6], row[7], row[8], row[9],
         row[10], row[11], row[12], row[13], row[14], row[15], bool(row[16]), row[17], row[18], row[19], row[20],
-        row[21], row[22], bool(row[23]), row[24], row[25], row[26],
+        row[21], row[22], bool(row[23]), row[24], row[25], row[26], row[27], row[28], row[29], row[30],
     )  # fmt: skip
 
 

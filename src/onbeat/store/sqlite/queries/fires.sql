@@ -136,5 +136,7 @@ WHERE
     );
 
 -- name: stop_run
-UPDATE live_runs SET cancel_requested = 1
+-- A run that its handler holds has no worker that would report its end: the reaper ends it at once.
+UPDATE live_runs SET
+    cancel_requested = 1, lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE 0 END
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'running';

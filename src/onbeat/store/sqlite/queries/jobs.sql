@@ -120,4 +120,7 @@ WHERE slot = :slot AND job_id = :job_id AND state = 'pending';
 DELETE FROM live_runs WHERE slot = :slot AND job_id = :job_id AND state = 'pending';
 
 -- name: stop_running_of_job
-UPDATE live_runs SET cancel_requested = 1 WHERE slot = :slot AND job_id = :job_id AND state = 'running';
+-- As stop_run does.
+UPDATE live_runs SET
+    cancel_requested = 1, lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE 0 END
+WHERE slot = :slot AND job_id = :job_id AND state = 'running';

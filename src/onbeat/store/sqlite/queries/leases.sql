@@ -62,7 +62,24 @@ SELECT cancel_requested, held
 FROM live_runs
 WHERE
     slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND lease_until >= :now;
+    AND state = 'running' AND lease_token = :token AND lease_until >= :now AND accepted_at IS NULL;
+
+-- name: accept_run
+-- From a worker's hands into the handler's. The worker's token stays known, so that its report can be repeated.
+UPDATE live_runs SET
+    lease_token = :callback_token, last_token = :token, lease_until = min(coalesce(:until, deadline_at), deadline_at),
+    accepted_at = :now, outcome = 'accepted', status = :status, error = NULL, duration_us = :duration_us
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+
+-- name: report_progress
+-- The lease of a run that was not accepted yet is its worker's to extend.
+UPDATE live_runs SET
+    lease_until = CASE
+        WHEN accepted_at IS NULL THEN lease_until ELSE min(coalesce(:until, deadline_at), deadline_at)
+    END,
+    progress_percent = coalesce(:percent, progress_percent), progress_message = coalesce(:message, progress_message),
+    progress_at = CASE WHEN :percent IS NULL AND :message IS NULL THEN progress_at ELSE :now END
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
 -- name: extend_lease
 UPDATE live_runs SET lease_until = min(:until, deadline_at)
@@ -109,7 +126,7 @@ SELECT 1 FROM live_runs INDEXED BY live_waiting WHERE state = 'pending' AND lane
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at
 FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -118,7 +135,7 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at
 FROM live_runs INDEXED BY live_leased
 WHERE state = 'running' AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
 ORDER BY lease_until
@@ -135,7 +152,7 @@ WHERE state = 'running' AND lease_until < :now AND deadline_at < :now;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, queue, payload,
-    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at
+    lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at
 FROM live_runs INDEXED BY live_retries
 WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
 ORDER BY deadline_at
@@ -177,7 +194,8 @@ UPDATE live_runs SET
     state = 'pending', ready_at = :ready_at, attempt = attempt - :back, free_attempts = free_attempts + :free,
     first_started_at = CASE WHEN attempt = :back THEN NULL ELSE first_started_at END,
     deadline_at = CASE WHEN attempt = :back THEN NULL ELSE deadline_at END,
-    lease_token = NULL, lease_until = NULL, cancel_requested = 0, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
+    lease_token = NULL, lease_until = NULL, cancel_requested = 0, accepted_at = NULL, progress_percent = NULL,
+    progress_message = NULL, progress_at = NULL, last_token = :last_token, outcome = :outcome, status = :status, error = :error,
     duration_us = :duration_us
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -194,7 +212,7 @@ ON CONFLICT (slot, job_id, scheduled_at, attempt) DO NOTHING;
 -- name: finished_by_token
 -- Walks the primary key of attempts.
 SELECT 1 FROM attempts
-WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND token = :token;
+WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND token IN (:token, :callback_token);
 
 -- name: max_running
 SELECT max_running FROM jobs WHERE job_id = :job_id;

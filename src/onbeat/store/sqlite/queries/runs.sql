@@ -5,7 +5,8 @@
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL, 1, NULL, NULL, ready_at,
     first_started_at, attempt_started_at, NULL, duration_us, coalesce(first_started_at > late_after, 0), status,
-    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us
+    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us,
+    accepted_at, progress_percent, progress_message, progress_at
 FROM live_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -14,7 +15,8 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
@@ -23,7 +25,8 @@ WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs INDEXED BY ended_ranges
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :scheduled_at AND count > 1
 ORDER BY scheduled_at DESC
@@ -38,7 +41,8 @@ SELECT state, last_token FROM ended_runs WHERE slot = :slot AND job_id = :job_id
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL, 1, NULL, NULL, ready_at,
     first_started_at, attempt_started_at, NULL, duration_us, coalesce(first_started_at > late_after, 0), status,
-    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us
+    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us,
+    accepted_at, progress_percent, progress_message, progress_at
 FROM live_runs
 WHERE
     (scheduled_at, job_id) < (:before_scheduled_at, :before_job_id) AND scheduled_at >= :scheduled_from
@@ -52,7 +56,8 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, NULL, 1, NULL, NULL, ready_at,
     first_started_at, attempt_started_at, NULL, duration_us, coalesce(first_started_at > late_after, 0), status,
-    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us
+    outcome, error, worker, queue, lane, cancel_requested, lease_until, deadline_at, moved_us,
+    accepted_at, progress_percent, progress_message, progress_at
 FROM live_runs
 WHERE
     slot = :slot AND job_id = :job_id
@@ -67,7 +72,8 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs INDEXED BY ended_by_time
 WHERE
     (scheduled_at, job_id) < (:before_scheduled_at, :before_job_id) AND scheduled_at >= :scheduled_from
@@ -81,7 +87,8 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs INDEXED BY ended_key
 WHERE
     slot = :slot AND job_id = :job_id
@@ -96,7 +103,8 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs INDEXED BY ended_notable
 WHERE
     (scheduled_at, job_id) < (:before_scheduled_at, :before_job_id) AND scheduled_at >= :scheduled_from
@@ -111,7 +119,8 @@ LIMIT :limit;
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
     started_at, attempt_started_at, finished_at, duration_us, late, status,
-    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
 FROM ended_runs INDEXED BY ended_notable_by_job
 WHERE
     slot = :slot AND job_id = :job_id
