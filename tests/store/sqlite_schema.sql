@@ -249,7 +249,7 @@ CREATE TABLE meta (
     installation_id TEXT NOT NULL,
     slots INTEGER NOT NULL CHECK (slots BETWEEN 1 AND 65536),
     created_at INTEGER NOT NULL
-) STRICT;
+, almanac_revision INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE nodes (
     name TEXT PRIMARY KEY,

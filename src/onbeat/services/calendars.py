@@ -96,7 +96,10 @@ class Calendars:
 
     async def replan(self) -> bool:
         """Set the clocks of one batch of jobs whose calendar changed. True: others wait."""
-        done = await self._store.calendars.replan(now=self._clock.now(), limit=REPLAN_BATCH, decide=self._next_fire)
+        await self._almanac.refresh(now=self._clock.now())
+        done = await self._store.calendars.replan(
+            now=self._clock.now(), limit=REPLAN_BATCH, revision=self._almanac.revision, decide=self._next_fire
+        )
         for job_id, reason in done.parked:
             log.error("job_parked", job_id=job_id, reason=reason)
         if done.jobs:

@@ -79,6 +79,8 @@ class Dispatch:
         if not self._recovery.is_filled:
             self._recovery.fill(await self._store.fires.recovery_places())
         now = self._clock.now()
+        # After `now`: a job that is due by then was created before, and its calendar before it, though by another node.
+        await self._almanac.refresh(now=now)
         self._recovery.begin(now=now)
         is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
         reservation = self._handoff.reserve(until=now + self._lease_us)

@@ -128,13 +128,18 @@ class Calendars(Protocol):
         """
         ...
 
-    async def replan(self, *, now: int, limit: int, decide: Callable[[StoredJob], int | KeepClock | None]) -> Replanned:
+    async def replan(
+        self, *, now: int, limit: int, revision: int, decide: Callable[[StoredJob], int | KeepClock | None]
+    ) -> Replanned:
         """Take up to `limit` jobs of one changed calendar that were not looked at since, by job_id; set their clocks.
 
         Asked of active and completed jobs only. An instant moves (or starts) the clock and the job is active; None
         removes the clock and the job is completed; KEEP changes nothing. No version is raised, and `updated_at` moves
         only with the state. Where `decide` raises, that job is set to `error` and the others go on.
         How far it came is remembered in the same transaction, so that a crash leaves no job out.
+        `revision` is the Store's `almanac_revision` that `decide` knows. Where there is another by now, nothing is
+        done though more may wait: what would be decided by former rules would stand as planned anew. No calendar
+        changes between that look and the commit.
         """
         ...
 
@@ -540,6 +545,10 @@ class Store(Protocol):
     @property
     def is_shared(self) -> bool:
         """May other processes write this database meanwhile? Then what one remembers of it can be out of date."""
+        ...
+
+    async def almanac_revision(self) -> int:
+        """Grows in the transaction of each change of a calendar or a blackout; the same rules again are none."""
         ...
 
     async def read_clock(self) -> int:

@@ -10,6 +10,7 @@ import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.sqlite.access import SqliteAccess
+from onbeat.store.sqlite.almanac import read_almanac_revision
 from onbeat.store.sqlite.backfills import SqliteBackfills
 from onbeat.store.sqlite.blackouts import SqliteBlackouts
 from onbeat.store.sqlite.calendars import SqliteCalendars
@@ -108,6 +109,9 @@ class SqliteStore:
     def is_shared(self) -> bool:
         """Never: the lock of the data file is this process's."""
         return False
+
+    async def almanac_revision(self) -> int:
+        return await self._readers.read(read_almanac_revision)
 
     async def read_clock(self) -> int:
         """The host's clock: the file and all that work on it are on one host."""
