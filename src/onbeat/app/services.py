@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ from onbeat.services.handoff import Handoff
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.membership import Membership
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
@@ -47,6 +48,7 @@ class Services:
     clock: DatabaseClock
     handoff: Handoff
     dispatch: Dispatch
+    recovery: Recovery
     dispatch_wake: Wake
     running: RunningHere
     definitions: DefinitionCache
@@ -85,6 +87,18 @@ class Services:
             public_url=self.public_url,
             lease_s=self.lease_s,
             jitter=self.jitter,
+        )
+
+    def membership_of(self, name: str, *, about: Mapping[str, str | int]) -> Membership:
+        """The place of a node of that name among the others; `about` is what people want to know of its process."""
+        return Membership(
+            name=name,
+            about=about,
+            store=self.store,
+            clock=self.clock,
+            dispatch=self.dispatch,
+            recovery=self.recovery,
+            dispatch_wake=self.dispatch_wake,
         )
 
 
@@ -127,6 +141,7 @@ def _build_services(
     endings = Endings()
     jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
     secrets = SigningSecrets(store=store, clock=clock, box=box)
+    recovery = Recovery(per_s=settings.recovery_per_s)
     dispatch = Dispatch(
         store=store,
         clock=clock,
@@ -134,7 +149,7 @@ def _build_services(
         definitions=definitions,
         almanac=almanac,
         running=running,
-        recovery=Recovery(per_s=settings.recovery_per_s),
+        recovery=recovery,
         lease_s=settings.lease_s,
     )
     jobs = Jobs(
@@ -155,6 +170,7 @@ def _build_services(
         clock=clock,
         handoff=handoff,
         dispatch=dispatch,
+        recovery=recovery,
         dispatch_wake=dispatch_wake,
         running=running,
         definitions=definitions,

@@ -6,6 +6,7 @@ each, and the store records runs and marks and advances the clocks. A crash anyw
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import structlog
@@ -17,6 +18,7 @@ from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.priority import standing
+from onbeat.domain.rendezvous import Share
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.domain.timetable import after_finish_of, calendar_names, only_instant
 from onbeat.services.almanac import Almanac
@@ -34,6 +36,11 @@ BATCH = 500
 
 BEHIND_US = 2 * SECOND_US
 """A clock that waited longer than this says that the dispatcher is behind."""
+
+SWEEP_AFTER_US = 2 * SECOND_US
+"""A fire in a slot of another node that has waited this long is anybody's: that node died, stands still or is behind.
+Short of DEAD_AFTER_S, so that what came due at a node's death waits no longer than this and the time between sweeps.
+"""
 
 LATEST_SHARE = 0.8
 """Of a batch while the dispatcher is behind: what came due last goes first, so that fresh fires start on time while a
@@ -72,17 +79,55 @@ class Dispatch:
         self._recovery = recovery
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
+        self._share: Share | None = None
+        self._filling = asyncio.Lock()
+
+    @property
+    def is_alone(self) -> bool:
+        """Does no other node serve slots of this database?"""
+        return self._share is None
+
+    def serve(self, share: Share | None) -> None:
+        """From the next batch on, serve these slots; None: all of them."""
+        self._share = share
 
     async def fire_due(self, *, only: int | None = None) -> DispatchReport:
-        """Record one batch of due fires and hand what is ready to workers that wait. `only`: of this one job."""
+        """Record one batch of due fires of this node's slots and hand what is ready to workers that wait.
+
+        `only`: of this one job, in whichever slot.
+        """
         await self._clock.refresh()
-        if not self._recovery.is_filled:
-            self._recovery.fill(await self._store.fires.recovery_places())
         now = self._clock.now()
+        is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
+        report = await self._fire(
+            now=now,
+            latest=round(BATCH * LATEST_SHARE) if is_behind else 0,
+            only=only,
+            slots=None if self._share is None else self._share.own,
+        )
+        self._oldest_due_at = report.batch.next_due_at
+        return report
+
+    async def sweep(self) -> DispatchReport | None:
+        """Record one batch of other nodes' slots, if something in them is overdue. None: nothing is.
+
+        Where their own node fires them too, the fence lets each fire through once.
+        """
+        if self._share is None:
+            return None
+        now, slots = self._clock.now(), self._share.foreign
+        oldest_due_at = await self._store.fires.next_due_at(slots=slots)
+        if oldest_due_at is None or oldest_due_at > now - SWEEP_AFTER_US:
+            return None
+        return await self._fire(now=now, latest=0, only=None, slots=slots)
+
+    async def _fire(self, *, now: int, latest: int, only: int | None, slots: tuple[int, ...] | None) -> DispatchReport:
+        async with self._filling:
+            if not self._recovery.is_filled:
+                self._recovery.fill(await self._store.fires.recovery_places())
         # After `now`: a job that is due by then was created before, and its calendar before it, though by another node.
         await self._almanac.refresh(now=now)
         self._recovery.begin(now=now)
-        is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
         reservation = self._handoff.reserve(until=now + self._lease_us)
         batch: FiredBatch | None = None
         try:
@@ -90,10 +135,10 @@ class Dispatch:
                 now=now,
                 limit=BATCH,
                 decide=lambda due: self._plan(due, now=now, reservation=reservation),
-                latest=round(BATCH * LATEST_SHARE) if is_behind else 0,
+                latest=latest,
                 only=only,
+                slots=slots,
             )
-            self._oldest_due_at = batch.next_due_at
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())
         self._tell(batch)

@@ -21,7 +21,8 @@ class Recovery:
     """Gives out places. Filled at a start from the runs that are recorded already, so a restart changes no rate."""
 
     def __init__(self, *, per_s: int) -> None:
-        self._per_s = per_s
+        self._all_per_s = per_s
+        self._per_s = per_s  # this node's part of it
         self._taken: dict[int, int] = {}
         self._next_free: dict[int, int] = {}  # a full second → a later one to look at; shortened on the way
         self._given: dict[RunKey, int] = {}
@@ -34,6 +35,11 @@ class Recovery:
             for second, count in places:
                 self._take(second, count)
         self.is_filled = True
+
+    def share_among(self, nodes: int) -> None:
+        """So many nodes give out places now, each its part of the rate; at least one a second."""
+        with self._lock:
+            self._per_s = max(self._all_per_s // nodes, 1)
 
     def begin(self, *, now: int) -> None:
         """A new transaction. Until the next one, asking again for the same run gives the same place."""
@@ -65,9 +71,9 @@ class Recovery:
 
     def _first_free(self, second: int) -> int:
         passed: list[int] = []
-        while second in self._next_free:
+        while second in self._next_free or self._taken.get(second, 0) >= self._per_s:
             passed.append(second)
-            second = self._next_free[second]
+            second = self._next_free.get(second, second + 1)
         for full in passed:
             self._next_free[full] = second
         return second
