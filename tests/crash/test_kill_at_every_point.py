@@ -89,6 +89,8 @@ READS = {
     "get_key",
     "find",
     "find_keys",
+    "find_revivable",
+    "last_responses",
     "attempts",
     "next_due_at",
     "recovery_places",

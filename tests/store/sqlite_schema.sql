@@ -206,7 +206,6 @@ CREATE TABLE live_runs (
     scheduled_at INTEGER NOT NULL CHECK (scheduled_at >= 0),
     state TEXT NOT NULL CHECK (state IN ('pending', 'running')),
     trigger TEXT NOT NULL CHECK (trigger IN ('schedule', 'catch_up', 'backfill', 'manual', 'test')),
-    rank INTEGER NOT NULL GENERATED ALWAYS AS (trigger <> 'schedule') VIRTUAL,
     job_version INTEGER NOT NULL CHECK (job_version >= 1),
     attempt INTEGER NOT NULL CHECK (attempt >= 0),
     lane INTEGER CHECK (lane >= 0),
@@ -229,7 +228,8 @@ CREATE TABLE live_runs (
     outcome TEXT,
     status INTEGER,
     error TEXT,
-    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER, accepted_at INTEGER, progress_percent REAL CHECK (progress_percent BETWEEN 0 AND 100), progress_message TEXT, progress_at INTEGER,
+    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER, accepted_at INTEGER, progress_percent REAL CHECK (progress_percent BETWEEN 0 AND 100), progress_message TEXT, progress_at INTEGER, rank INTEGER NOT NULL
+GENERATED ALWAYS AS (trigger <> 'schedule' OR revived_at IS NOT NULL) VIRTUAL,
     PRIMARY KEY (slot, job_id, scheduled_at),
     CHECK (
         CASE state

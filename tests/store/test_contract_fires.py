@@ -197,6 +197,9 @@ async def test_recovery_places_count_caught_up_runs_that_have_not_begun_by_secon
     await make.running(job, NOW - 10, trigger=Trigger.CATCH_UP, lane=3)
     await make.pending(job, NOW - 11, lane=4)
     assert sorted(await store.fires.recovery_places()) == [(NOW // SECOND, 2), (NOW // SECOND + 1, 1)]
+    back = await make.ended(await make.job(), state=RunState.FAILED)
+    await store.leases.revive(back, now=NOW, ready_at=NOW + SECOND, late_after=NOW)
+    assert sorted(await store.fires.recovery_places()) == [(NOW // SECOND, 2), (NOW // SECOND + 1, 2)]
 
 
 async def test_cancelled_running_run_is_asked_to_stop(store: Store, make: Maker) -> None:

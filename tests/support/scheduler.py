@@ -67,6 +67,7 @@ class Scheduler:
         self.calendars = Calendars(
             store=store, clock=clock, almanac=self.almanac, replan_wake=Wake(), dispatch_wake=self.dispatch_wake
         )
+        self.recovery = Recovery(per_s=RECOVERY_PER_S)
         self.dispatch = Dispatch(
             store=store,
             clock=clock,
@@ -88,7 +89,7 @@ class Scheduler:
             egress=EgressRules.for_development(),
             can_be_called=True,
         )
-        self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
+        self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running, recovery=self.recovery)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
         self.backfills = Backfills(
             store=store,

@@ -163,7 +163,7 @@ def _build_services(
         egress=egress,
         can_be_called=settings.public_url is not None,
     )
-    runs = Runs(store=store, clock=clock, handoff=handoff, running=running)
+    runs = Runs(store=store, clock=clock, handoff=handoff, running=running, recovery=recovery)
     pauses_wake = Wake()
     return Services(
         store=store,

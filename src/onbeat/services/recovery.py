@@ -1,4 +1,6 @@
-"""The global recovery rate: how fast caught-up runs start after an outage, over all jobs together. Design §3.
+"""The global recovery rate: how fast what makes up for the past starts, over all jobs together. Design §3.
+
+That is what is caught up after an outage, and what a person brings back in bulk.
 
 A place is a second with `per_s` starts in it. A run takes the first place that is free at or after its own earliest
 instant, so that one job's spacing leaves room for the runs of others.
@@ -53,11 +55,19 @@ class Recovery:
         with self._lock:
             given = self._given.get(key)
             if given is None:
-                second = self._first_free(earliest // SECOND_US)
-                used = self._taken.get(second, 0)
-                self._take(second, 1)
-                given = self._given[key] = max(earliest, second * SECOND_US + used * SECOND_US // self._per_s)
+                given = self._given[key] = self._first_place(earliest)
             return given
+
+    def next_place(self, *, earliest: int) -> int:
+        """When the next run may start that a person brings back: not before `earliest`."""
+        with self._lock:
+            return self._first_place(earliest)
+
+    def _first_place(self, earliest: int) -> int:
+        second = self._first_free(earliest // SECOND_US)
+        used = self._taken.get(second, 0)
+        self._take(second, 1)
+        return max(earliest, second * SECOND_US + used * SECOND_US // self._per_s)
 
     def _forget_before(self, oldest: int) -> None:
         for second in [second for second in self._taken if second < oldest]:

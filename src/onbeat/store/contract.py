@@ -256,7 +256,9 @@ class Fires(Protocol):
         ...
 
     async def recovery_places(self) -> list[tuple[int, int]]:
-        """`(second, count)`: how many pending caught-up runs are ready in which second UTC. Asked once, at a start."""
+        """`(second, count)`: how many pending runs that were caught up or brought back are ready in which second UTC.
+        Asked once, at a start.
+        """
         ...
 
 
@@ -404,14 +406,21 @@ class Leases(Protocol):
         ...
 
     async def revive(
-        self, key: RunKey, *, now: int, late_after: int, priority: int = DEFAULT_PRIORITY
+        self,
+        key: RunKey,
+        *,
+        now: int,
+        late_after: int,
+        ready_at: int | None = None,
+        priority: int = DEFAULT_PRIORITY,
     ) -> RunState | None:
         """Bring a failed, timed_out, cancelled or unknown run back under its own id.
 
-        It goes from ended_runs to live_runs as pending with `priority`, ready at `now`, attempt count kept, with a lane
-        if one is free (lowest number below the job's max_running), else waiting for one. `revived_at` is now and all
-        attempts so far are free: it gets as many again. Answer: `pending`, or the unchanged state of a run that cannot
-        come back. None: no such run.
+        It goes from ended_runs to live_runs as pending with `priority`, ready at `ready_at` (None: now), attempt count
+        kept, with a lane if one is free (lowest number below the job's max_running), else waiting for one, behind those
+        of the schedule. Until it begins it gives its lane to live work, as a caught-up run does. `revived_at` is now
+        and all attempts so far are free: it gets as many again. Answer: `pending`, or the unchanged state of a run that
+        cannot come back. None: no such run.
         """
         ...
 
@@ -427,6 +436,20 @@ class Runs(Protocol):
         """Live and ended runs, newest planned instant first.
 
         Order and cursor are `(scheduled_at desc, job_id desc)`.
+        """
+        ...
+
+    async def find_revivable(self, where: RunFilter, page: Page) -> list[RunView]:
+        """Ended runs in the states from which `revive` brings back, of them those of `where`, oldest planned instant
+        first.
+
+        Order and cursor are `(scheduled_at, job_id)`.
+        """
+        ...
+
+    async def last_responses(self, keys: Sequence[RunKey]) -> dict[RunKey, bytes]:
+        """What receivers answered to the last finished attempt of these runs, as in `AttemptView.response`. Those
+        without an answer are left out.
         """
         ...
 

@@ -179,6 +179,7 @@ class LaneHold(msgspec.Struct, frozen=True, gc=False):
     trigger: Trigger
     attempt: int
     ready_at: int
+    is_brought_back: bool = False  # ended once, and has not begun since
 
 
 class DueJob(msgspec.Struct, frozen=True, gc=False):
@@ -511,7 +512,7 @@ class AttemptView(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunFilter(msgspec.Struct, frozen=True, gc=False):
-    """Which runs to list, newest planned instant first."""
+    """Which runs to look for."""
 
     job_id: int | None = None
     states: frozenset[RunState] = frozenset()

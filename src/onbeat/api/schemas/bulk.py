@@ -29,7 +29,11 @@ class RunFilterBody(Body):
     """The filters of GET /v1/runs."""
 
     job: str | None = Field(None, max_length=128, description="Id or key of a job")
-    state: list[RunStateName] | None = Field(None, max_length=9, description="Left out: runs that have not ended")
+    state: list[RunStateName] | None = Field(
+        None,
+        max_length=9,
+        description="Left out: to `cancel` runs that have not ended, to `retry` those that are `failed` or `timed_out`",
+    )
     late: bool | None = None
     scheduled_from: str | None = Field(None, alias="from", max_length=64, description="RFC 3339, inclusive")
     scheduled_to: str | None = Field(None, alias="to", max_length=64, description="RFC 3339, exclusive")
@@ -90,7 +94,7 @@ class BulkRunsBody(BulkBody):
     """An action on runs."""
 
     filter: RunFilterBody = RunFilterBody()
-    action: Literal["cancel"]
+    action: Literal["cancel", "retry"]
 
 
 class BulkRefusal(View):

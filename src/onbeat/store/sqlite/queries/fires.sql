@@ -36,13 +36,14 @@ WHERE c.slot = :slot AND c.job_id = :job_id AND c.next_fire_at <= :now;
 
 -- name: lane_holds
 -- Walks live_lanes.
-SELECT lane, scheduled_at, state, trigger, attempt, ready_at
+SELECT
+    lane, scheduled_at, state, trigger, attempt, ready_at, revived_at IS NOT NULL AND first_started_at IS NULL
 FROM live_runs INDEXED BY live_lanes
 WHERE slot = :slot AND job_id = :job_id AND lane IS NOT NULL
 ORDER BY lane;
 
 -- name: newest_waiting
--- Walks live_waiting. Rank 0: made by the schedule.
+-- Walks live_waiting. Rank 0: made by the schedule, and not brought back.
 SELECT scheduled_at
 FROM live_runs INDEXED BY live_waiting
 WHERE slot = :slot AND job_id = :job_id AND rank = 0 AND state = 'pending' AND lane IS NULL
@@ -53,13 +54,15 @@ LIMIT 1;
 -- Reads live_runs, once at a start.
 SELECT ready_at / 1000000 AS second, count(*)
 FROM live_runs
-WHERE state = 'pending' AND trigger = 'catch_up'
+WHERE state = 'pending' AND (trigger = 'catch_up' OR revived_at IS NOT NULL)
 GROUP BY second;
 
 -- name: displace_run
 -- A run that has not begun gives its lane to another of its job and waits for one again.
 UPDATE live_runs SET lane = NULL
-WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending' AND attempt = 0;
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending'
+    AND (attempt = 0 OR (revived_at IS NOT NULL AND first_started_at IS NULL));
 
 -- name: next_due_at
 -- Walks clocks_due.
