@@ -79,10 +79,13 @@ class SigningSecrets:
     async def rotate(self, namespace: str, name: str, *, grace_s: int = ROTATION_GRACE_S) -> str:
         """A new version, created or rotated; the former one signs for `grace_s` more. Answer: the secret, only now."""
         async with self._creating:
-            versions = await self._store.access.find_secrets(namespace, name)
-            number = versions[0].version + 1 if versions else 1
-            retire_at = self._clock.now() + grace_s * SECOND_US
-            return await self._add(namespace, name, version=number, retire_others_at=retire_at)
+            while True:  # until no other node has taken that version meanwhile
+                versions = await self._store.access.find_secrets(namespace, name)
+                number = max((secret.version for secret in versions), default=0) + 1
+                retire_at = self._clock.now() + grace_s * SECOND_US
+                text = await self._add(namespace, name, version=number, retire_others_at=retire_at)
+                if text is not None:
+                    return text
 
     async def reveal(self, namespace: str, name: str) -> str | None:
         """The current value, for whoever has the data file and its master key; never over the API."""
@@ -96,7 +99,7 @@ class SigningSecrets:
             for secret in await self._store.access.find_secrets(namespace)
         ]
 
-    async def _add(self, namespace: str, name: str, *, version: int, retire_others_at: int | None) -> str:
+    async def _add(self, namespace: str, name: str, *, version: int, retire_others_at: int | None) -> str | None:
         text = new_secret()
         secret = SecretVersion(
             namespace=namespace,
@@ -105,9 +108,9 @@ class SigningSecrets:
             ciphertext=self._box.encrypt(text, context=_context(namespace, name, version)),
             created_at=self._clock.now(),
         )
-        await self._store.access.add_secret(secret, retire_others_at=retire_others_at)
+        is_added = await self._store.access.add_secret(secret, retire_others_at=retire_others_at)
         self._loaded.pop((namespace, name), None)
-        return text
+        return text if is_added else None
 
     async def _load(self, namespace: str, name: str) -> _Loaded:
         versions = [

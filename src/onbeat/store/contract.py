@@ -503,8 +503,11 @@ class Access(Protocol):
         """Note the key's last use."""
         ...
 
-    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> None:
-        """Add a version; every current version of that name retires at `retire_others_at` (None: there is none)."""
+    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> bool:
+        """Add a version; every current version of that name retires at `retire_others_at` (None: there is none).
+
+        False: that version is there already, since another process was quicker; nothing was written.
+        """
         ...
 
     async def find_secrets(self, namespace: str, name: str | None = None) -> list[SecretVersion]:

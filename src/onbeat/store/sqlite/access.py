@@ -46,17 +46,21 @@ class SqliteAccess:
     async def touch_key(self, key_id: str, *, now: int) -> None:
         await self._write("touch_key", (now, key_id))
 
-    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> None:
+    async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> bool:
         bindings = (
             secret.namespace, secret.name, secret.version, secret.ciphertext, secret.created_at, secret.retires_at,
         )  # fmt: skip
 
-        def write(connection: apsw.Connection) -> None:
-            if retire_others_at is not None:
-                connection.execute(_QUERIES["retire_secrets"], (retire_others_at, secret.namespace, secret.name))
+        def write(connection: apsw.Connection) -> bool:
             connection.execute(_QUERIES["insert_secret"], bindings)
+            if not connection.changes():
+                return False
+            if retire_others_at is not None:
+                others = (retire_others_at, secret.namespace, secret.name, secret.version)
+                connection.execute(_QUERIES["retire_secrets"], others)
+            return True
 
-        await self._writer.submit(write)
+        return await self._writer.submit(write)
 
     async def find_secrets(self, namespace: str, name: str | None = None) -> list[SecretVersion]:
         def read(connection: apsw.Connection) -> list[SecretVersion]:

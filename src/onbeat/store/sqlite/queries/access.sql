@@ -25,11 +25,13 @@ UPDATE api_keys SET revoked_at = :now WHERE key_id = :key_id AND revoked_at IS N
 UPDATE api_keys SET last_used_at = :now WHERE key_id = :key_id;
 
 -- name: retire_secrets
-UPDATE secrets SET retires_at = :retires_at WHERE namespace = :namespace AND name = :name AND retires_at IS NULL;
+UPDATE secrets SET retires_at = :retires_at
+WHERE namespace = :namespace AND name = :name AND version <> :but_version AND retires_at IS NULL;
 
 -- name: insert_secret
 INSERT INTO secrets (namespace, name, version, ciphertext, created_at, retires_at)
-VALUES (:namespace, :name, :version, :ciphertext, :created_at, :retires_at);
+VALUES (:namespace, :name, :version, :ciphertext, :created_at, :retires_at)
+ON CONFLICT (namespace, name, version) DO NOTHING;
 
 -- name: find_secrets
 -- Walks the primary key of secrets.
