@@ -56,6 +56,11 @@ class Metrics:
             "onbeat_runs_ended_total", "Runs that an attempt ended, by state", ["state"], registry=self.registry
         )
         self.overdue = Gauge("onbeat_runs_overdue", "Runs that go on beyond their max_run_time", registry=self.registry)
+        self.clock_skew = Gauge(
+            "onbeat_clock_skew_seconds",
+            "How far this host's wall clock is ahead of the database's; negative: behind",
+            registry=self.registry,
+        )
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
 
     def observe_batch(self, batch: FiredBatch, *, now: int) -> None:

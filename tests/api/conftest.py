@@ -41,6 +41,7 @@ def make_context(services: Services) -> ContextMaker:
             keys=services.keys if keyed else None,
             secrets=services.secrets,
             idempotency=services.idempotency,
+            nodes=services.nodes,
             clock=services.clock,
             counts=services.store.counts,
             failing_loops=list,

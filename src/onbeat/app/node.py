@@ -179,6 +179,7 @@ class _Node:
             keys=None if self._dev is not None else services.keys,
             secrets=services.secrets,
             idempotency=services.idempotency,
+            nodes=services.nodes,
             clock=services.clock,
             counts=services.store.counts,
             failing_loops=lambda: self._supervisor.failing,

@@ -26,6 +26,7 @@ from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.membership import Membership
+from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
@@ -69,6 +70,7 @@ class Services:
     keys: ApiKeys
     secrets: SigningSecrets
     idempotency: Idempotency
+    nodes: NodeList
     egress: EgressRules
     jitter: random.Random
     lease_s: float
@@ -202,6 +204,7 @@ def _build_services(
         keys=ApiKeys(store=store, clock=clock),
         secrets=secrets,
         idempotency=Idempotency(store=store, clock=clock),
+        nodes=NodeList(store=store, clock=clock),
         egress=egress,
         jitter=jitter,
         lease_s=settings.lease_s,

@@ -49,6 +49,7 @@ def diagnose(data: str, *, server: str) -> list[Finding]:
         check_tzdata(TZDATA_VERSION, system=read_system_tzdata(SYSTEM_ZONES)),
         *check_data_file(data),
         check_clock(server, now_us=host_time_us),
+        check_server(server),
     ]
 
 
@@ -129,3 +130,20 @@ def check_clock(server: str, *, now_us: Callable[[], int]) -> Finding:
         verdict: Verdict = "bad" if skew_s > SKEW_BAD_S else "warn"
         return Finding("clock", verdict, found, "let a time service (chrony, systemd-timesyncd) set both clocks")
     return Finding("clock", "ok", found)
+
+
+def check_server(server: str) -> Finding:
+    """Does the server do its work, and does it see anything amiss with its own host?"""
+    try:
+        with Api(server, timeout_s=3.0) as api:
+            readiness = api.readiness()
+            reasons, warnings = readiness["reasons"], readiness["warnings"]
+    except (ServerUnreachable, ServerRefused):
+        return Finding("server", "ok", f"no server at {server}")
+    except (ValueError, KeyError, TypeError):
+        return Finding("server", "warn", f"{server} is perhaps no onbeat server", "name another with --server")
+    if reasons:
+        return Finding("server", "bad", "; ".join(reasons), "look at its log")
+    if warnings:
+        return Finding("server", "warn", "; ".join(warnings), "let a time service set the clock of its host")
+    return Finding("server", "ok", "does its work")

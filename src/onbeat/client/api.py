@@ -219,6 +219,15 @@ class Api:
         """Names and versions, no values."""
         return self._call("GET", "/v1/secrets")
 
+    def find_nodes(self) -> Json:
+        """Every process that works on the server's database."""
+        return self._call("GET", "/v1/nodes")
+
+    def readiness(self) -> Json:
+        """Whether the server does its work, and what should be looked after; needs no key."""
+        answer: Json = self._request("GET", "/readyz").json()
+        return answer
+
     def server_date(self) -> str | None:
         """The server's clock, as the Date header of its health page says."""
         date: str | None = self._request("GET", "/healthz").headers.get("date")

@@ -30,6 +30,9 @@ DEAD_AFTER_S = 3.0
 within 4.5 s of its last beat (design: 5 s). One that was merely slow goes on as before once it beats again.
 """
 
+SILENT_AFTER_S = 15.0
+"""The same where no other process works on the database, and a beat comes each 5 s: for people only."""
+
 
 class Membership:
     """Keeps this node's row fresh and tells its dispatcher which slots to serve."""
@@ -47,7 +50,7 @@ class Membership:
     ) -> None:
         """`about`: what people want to know of this process."""
         self._name = name
-        self._about = dict(about)
+        self._about = about
         self._store = store
         self._clock = clock
         self._dispatch = dispatch
@@ -55,6 +58,7 @@ class Membership:
         self._dispatch_wake = dispatch_wake
         self._started_at = clock.now()
         self._others: frozenset[str] = frozenset()
+        self._slots = store.slots  # so many are its own
         self._left = False
         self._beating = asyncio.Lock()  # a beat under way when the node leaves must not write its row after that
 
@@ -70,7 +74,7 @@ class Membership:
                     kind=NODE,
                     started_at=self._started_at,
                     seen_at=now,
-                    detail=msgspec.json.encode(self._about).decode(),
+                    detail=msgspec.json.encode(self._detail()).decode(),
                 )
             )
         if self._store.is_shared:
@@ -91,5 +95,8 @@ class Membership:
         self._dispatch.serve(share)
         self._recovery.share_among(len(others) + 1)
         self._dispatch_wake.set()
-        slots = self._store.slots if share is None else len(share.own)
-        log.info("slots_shared", nodes=len(others) + 1, slots=slots)
+        self._slots = self._store.slots if share is None else len(share.own)
+        log.info("slots_shared", nodes=len(others) + 1, slots=self._slots)
+
+    def _detail(self) -> dict[str, str | int]:
+        return {**self._about, "slots": self._slots, "clock_skew_us": self._clock.skew_us}
