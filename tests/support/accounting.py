@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from onbeat.domain.ids import RunKey, format_run_id, parse_job_id
+from onbeat.domain.ids import parse_job_id
 from onbeat.domain.model import decode_definition
 from onbeat.domain.timetable import compile_timetable
 
@@ -53,15 +53,3 @@ def planned_instants(data: Path, job_id: str) -> list[int]:
         instants.append(instant)
         instant = timetable.next_after(instant)
     return instants
-
-
-def live_states(data: Path) -> list[tuple[str, str]]:
-    """`(run id, state)` of every run that has not ended."""
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return [
-            (format_run_id(RunKey(job_id, scheduled_at)), state)
-            for job_id, scheduled_at, state in database.execute("select job_id, scheduled_at, state from live_runs")
-        ]
-    finally:
-        database.close()

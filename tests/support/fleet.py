@@ -1,0 +1,49 @@
+"""`onbeat serve` and `onbeat worker` as an operator runs them, with short leases and loopback allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from tests.support.process import QUICK, ServerProcess, running
+
+LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+async def make_key(data: Path, *scopes: str) -> str:
+    """As an operator makes it: on the data file, before the server runs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json"),
+        *(part for scope in scopes for part in ("--scope", scope)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    return str(json.loads(output)["key"])
+
+
+def serving(
+    data: Path, *, port: int | None = None, settings: Mapping[str, str] = NO_SETTINGS
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat serve` that delivers nothing itself."""
+    return running(
+        lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
+        log=data.parent / "server.log",
+        port=port,
+        env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | dict(settings),
+    )
+
+
+def working(
+    server: str, key: str, data: Path, *, concurrency: int = 4, settings: Mapping[str, str] = NO_SETTINGS
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat worker`."""
+    return running(
+        lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", str(concurrency)],
+        log=data.parent / "worker.log",
+        env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | dict(settings),
+    )
