@@ -229,7 +229,7 @@ class Backfills:
         )
 
     def _definition(self, job: StoredJob) -> Definition:
-        return self._definitions.get(job.job_id, job.version, job.definition)
+        return self._definitions.get(job.definition)
 
     def _timetable(self, job: StoredJob) -> Timetable:
         return self._almanac.timetable(job.namespace, self._definition(job).schedules, job_id=job.job_id)
@@ -292,7 +292,7 @@ class _Judge:
         key = (mark.scheduled_at, mark.until)
         if key not in self._timetables:
             try:
-                definition = self._definitions.get(self._job.job_id, found.job_version, found.definition)
+                definition = self._definitions.get(found.definition)
                 timetable = self._almanac.timetable(self._job.namespace, definition.schedules, job_id=self._job.job_id)
             except DefinitionError:
                 self._timetables[key] = None

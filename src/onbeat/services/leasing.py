@@ -174,7 +174,7 @@ class Leasing:
         return assignments
 
     async def _assignment(self, run: LeasedRun) -> Assignment:
-        definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
+        definition = self._definitions.get(run.definition)
         target = definition.target
         secrets: tuple[str, ...] = ()
         if isinstance(target, WebhookTarget):
@@ -230,7 +230,7 @@ def judge(
     ends the run: nobody can say how to retry it.
     """
     try:
-        definition = definitions.get(run.key.job_id, run.job_version, definition_text)
+        definition = definitions.get(definition_text)
     except DefinitionError as error:
         return EndRun(RunState.FAILED, error.detail)
     decision = decide_retry(
