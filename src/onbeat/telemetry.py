@@ -55,6 +55,11 @@ class Metrics:
         self.runs_ended = Counter(
             "onbeat_runs_ended_total", "Runs that an attempt ended, by state", ["state"], registry=self.registry
         )
+        self.jobs_paused = Counter(
+            "onbeat_jobs_paused_total",
+            "Jobs that the end of a run paused: by auto_pause, or by 410 Gone",
+            registry=self.registry,
+        )
         self.overdue = Gauge("onbeat_runs_overdue", "Runs that go on beyond their max_run_time", registry=self.registry)
         self.clock_skew = Gauge(
             "onbeat_clock_skew_seconds",
@@ -78,6 +83,7 @@ class Metrics:
         """Attempts that were reported, or taken back."""
         if lost:
             self.leases_expired.inc(len(answers))
+        self.jobs_paused.inc(sum(answer.paused_job is not None for answer in answers))
         states = Tally(answer.state for answer in answers if answer.result is FinishResult.ENDED)
         for state, count in states.items():
             if state is not None:

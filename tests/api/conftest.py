@@ -34,6 +34,7 @@ def make_context(services: Services) -> ContextMaker:
             blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
+            resumptions=services.resumptions,
             callbacks=services.callbacks,
             pauses=services.pauses,
             backfills=services.backfills,

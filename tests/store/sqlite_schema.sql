@@ -168,6 +168,14 @@ CREATE TABLE ended_runs (
     CHECK (CASE WHEN count > 1 THEN until > scheduled_at AND state IN ('missed', 'skipped') ELSE until IS NULL END)
 ) STRICT;
 
+CREATE TABLE failing_jobs (
+    slot INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    failures INTEGER NOT NULL CHECK (failures > 0),
+    failing_since INTEGER NOT NULL,
+    PRIMARY KEY (slot, job_id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE job_counts (
     state TEXT PRIMARY KEY,
     count INTEGER NOT NULL CHECK (count >= 0)

@@ -31,6 +31,7 @@ from onbeat.services.membership import Membership
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
 from onbeat.services.secret_box import SecretBox
@@ -90,6 +91,7 @@ class Scheduler:
             can_be_called=True,
         )
         self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running, recovery=self.recovery)
+        self.resumptions = Resumptions(store=store, jobs=self.jobs, runs=self.runs)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
         self.backfills = Backfills(
             store=store,

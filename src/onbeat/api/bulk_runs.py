@@ -18,6 +18,7 @@ from onbeat.domain.errors import RequestError
 from onbeat.domain.ids import format_run_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.states import LIVE, REVIVABLE, RunState
+from onbeat.services.runs import REPLAYED
 from onbeat.store.values import Page, RunFilter, RunView
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=EdgeRoute)
@@ -26,8 +27,7 @@ KIND: Final = "runs:bulk"
 
 STATES_MEANT: Final[dict[Literal["cancel", "retry"], frozenset[RunState]]] = {
     "cancel": LIVE,
-    # Somebody wanted an end of `cancelled` runs, and `unknown` ones may have had their effect: both only when named.
-    "retry": frozenset({RunState.FAILED, RunState.TIMED_OUT}),
+    "retry": REPLAYED,
 }
 """Where the filter names no state."""
 

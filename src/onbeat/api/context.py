@@ -19,6 +19,7 @@ from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.runs import Runs
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.values import Counts
@@ -34,6 +35,7 @@ class ApiContext:
     blackouts: Blackouts
     almanac: Almanac
     runs: Runs
+    resumptions: Resumptions
     callbacks: Callbacks
     pauses: Pauses
     backfills: Backfills

@@ -172,6 +172,7 @@ class _Node:
             blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
+            resumptions=services.resumptions,
             callbacks=services.callbacks,
             pauses=services.pauses,
             backfills=services.backfills,

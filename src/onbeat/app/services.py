@@ -30,6 +30,7 @@ from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.retain import Retain
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
@@ -62,6 +63,7 @@ class Services:
     replan_wake: Wake
     jobs: Jobs
     runs: Runs
+    resumptions: Resumptions
     pauses: Pauses
     pauses_wake: Wake
     callbacks: Callbacks
@@ -194,6 +196,7 @@ def _build_services(
         replan_wake=replan_wake,
         jobs=jobs,
         runs=runs,
+        resumptions=Resumptions(store=store, jobs=jobs, runs=runs),
         pauses=Pauses(store=store, clock=clock, jobs=jobs, runs=runs, wake=pauses_wake),
         pauses_wake=pauses_wake,
         callbacks=Callbacks(

@@ -94,9 +94,9 @@ class Api:
         """Tells `last_possible_side_effect_at`."""
         return self._call("POST", f"{self._by_id(job)}/pause", body=body)
 
-    def resume_job(self, job: str) -> Json:
-        """Goes on at the next future instant."""
-        return self._call("POST", f"{self._by_id(job)}/resume", body={})
+    def resume_job(self, job: str, body: Json) -> Json:
+        """Goes on at the next future instant, with `{"replay": "failed"}` after what failed before."""
+        return self._call("POST", f"{self._by_id(job)}/resume", body=body)
 
     def pause_many(self, body: Json) -> Json:
         """Everything, or every job with a tag. Tells `last_possible_side_effect_at`."""

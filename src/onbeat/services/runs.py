@@ -37,6 +37,11 @@ LARGEST_PAGE = 1_000
 REMEMBERED_NAMESPACES = 100_000
 
 
+REPLAYED = frozenset({RunState.FAILED, RunState.TIMED_OUT})
+"""What comes back where nobody names states: somebody wanted an end of `cancelled` runs, and `unknown` ones may have
+had their effect."""
+
+
 class Runs:
     """What people do with runs."""
 
@@ -202,6 +207,20 @@ class Runs:
             ready_at = self._recovery.next_place(earliest=now)
         priority = standing_behind(definition.priority)
         await self._revive(run, definition, now=now, ready_at=ready_at, priority=priority)
+        return True
+
+    async def replay_held(self, run: RunView, definition: Definition) -> bool:
+        """As `replay`, of a job that is paused and about to be resumed: until then the run waits. False: it cannot come
+        back any more.
+        """
+        now = self._clock.now()
+        ready_at = self._recovery.next_place(earliest=now)
+        try:
+            await self._revive(
+                run, definition, now=now, ready_at=ready_at, priority=standing_behind(definition.priority)
+            )
+        except (RunNotFound, StateConflict):
+            return False
         return True
 
     async def _definition_to_retry_by(self, job_id: int) -> Definition:

@@ -98,6 +98,7 @@ class Jobs(Protocol):
         `calendars` replaces the job's uses of calendars; a deleted job uses none.
         A job that would be active though a pause covers it is paused by that one instead, at `now`.
         When the change raises max_running, runs that wait for a lane get one as far as lanes are free.
+        A change that writes a state other than paused drops the job's streak (see Leases.finish).
         A taken key raises KeyTaken. Answer: the job after the change; None: no such job.
         """
         ...
@@ -349,7 +350,10 @@ class Leases(Protocol):
         RetryRun: pending again under the same key and lane, at `ready_at`. One that does not count was given back
         before anything was sent: where it was the first, the run has not started and has no deadline. One that does not
         spend raises `free_attempts`.
-        `decide` sees the job's clock as the run's `next_fire_at` (here and in `expire`).
+        `decide` sees the job's clock as the run's `next_fire_at`, and the streak that is kept for the job, read under
+        the lock under which it is written (here, in `complete` and in `expire`). An EndRun with a `streak` writes that
+        one over it, but not for a deleted job; a run that ends as succeeded drops it. What ends in one call ends at one
+        moment: plain successes first. `paused_job` in the answer is the reason, where this end has paused the job.
         AcceptRun: the run goes on in the hands of its handler: the lease's token becomes its callback token
         (domain/callback.py) and lease_until = min(until, deadline_at); workers neither extend nor permit it any more.
         Every attempt that did not succeed and counts is added to `attempts`.

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from onbeat.domain.auto_pause import Streak
 from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
@@ -372,6 +373,7 @@ class LiveRun(msgspec.Struct, frozen=True, gc=False):
     revived_at: int | None = None  # when a person brought it back
     next_fire_at: int | None = None  # the job's clock; filled for decisions only
     accepted_at: int | None = None  # since then its handler holds it
+    streak: Streak | None = None  # of the job's failed runs so far; filled for decisions only
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -387,7 +389,8 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
 
     state: RunState
     error: str | None = None
-    pauses_job: str | None = None  # a reason: the job is paused in the same transaction (410 Gone)
+    pauses_job: str | None = None  # a reason: the job is paused in the same transaction
+    streak: Streak | None = None  # kept for the job from now on; None: what is kept stays
 
 
 class RetryRun(msgspec.Struct, frozen=True, gc=False):
@@ -448,6 +451,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     result: FinishResult
     state: RunState | None = None
     ready_at: int | None = None
+    paused_job: str | None = None  # the reason, where this end has paused the job
 
 
 class LeaseStatus(StrEnum):

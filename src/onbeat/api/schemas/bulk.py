@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from onbeat.api.problems import Problem
 from onbeat.api.schemas.base import Body, Tag, Text, View
-from onbeat.api.schemas.job_actions import NothingBody, PauseBody, TriggerBody
+from onbeat.api.schemas.job_actions import PauseBody, ResumeBody, TriggerBody
 from onbeat.api.schemas.runs import RunStateName
 from onbeat.domain.errors import RequestError
 
@@ -61,11 +61,11 @@ class TagBody(Body):
 
 
 JobAction = Literal["pause", "resume", "delete", "trigger", "add_tag", "remove_tag"]
-JobArguments = PauseBody | NothingBody | DeleteBody | TriggerBody | TagBody
+JobArguments = PauseBody | ResumeBody | DeleteBody | TriggerBody | TagBody
 
 ARGUMENTS: Final[dict[JobAction, type[JobArguments]]] = {
     "pause": PauseBody,
-    "resume": NothingBody,
+    "resume": ResumeBody,
     "delete": DeleteBody,
     "trigger": TriggerBody,
     "add_tag": TagBody,
@@ -75,7 +75,7 @@ ARGUMENTS: Final[dict[JobAction, type[JobArguments]]] = {
 AnyArguments = Annotated[
     dict[str, Any],
     WithJsonSchema(
-        {"anyOf": [kind.model_json_schema() for kind in (PauseBody, NothingBody, DeleteBody, TriggerBody, TagBody)]}
+        {"anyOf": [kind.model_json_schema() for kind in (PauseBody, ResumeBody, DeleteBody, TriggerBody, TagBody)]}
     ),
 ]
 

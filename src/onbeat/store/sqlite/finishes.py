@@ -11,10 +11,11 @@ from onbeat.domain.callback import callback_token, tokens_match
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import RunState
-from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, write_verdict
+from onbeat.store.sqlite.endings import LiveRow, end_as_it_stands, read_live, settle_job, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.rows import RUN_STATES, Row, encode_response
+from onbeat.store.sqlite.streaks import end_streaks, read_streak
 from onbeat.store.sqlite.writer import BatchRefusedError
 from onbeat.store.values import AcceptRun, EndRun, Finish, Finished, FinishResult, LiveRun, RetryRun, Verdict
 
@@ -68,7 +69,7 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
             answers.append(_answer(live, written, freed=freed))
         elif isinstance(verdict, EndRun):
             end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
-            answers.append(_answer(live, verdict, freed=freed))
+            answers.append(_answer(live, settle_job(connection, live, verdict, now=now), freed=freed))
     if freed:
         pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
@@ -85,6 +86,7 @@ def _end_successes(connection: apsw.Connection, items: list[Finish], *, now: int
         raise BatchRefusedError
     job_ids = [item.key.job_id for item in items]
     connection.executemany(_QUERIES["delete_live"], [(item.key[0] % slots, *item.key) for item in items])
+    end_streaks(connection, job_ids, slots=slots)
     return job_ids
 
 
@@ -159,8 +161,9 @@ def _judge(connection: apsw.Connection, live: LiveRow, decide: Callable[[LiveRun
     """Ask for the verdict. A decision that fails ends its own run, so that it cannot hold up the whole batch."""
     definition = connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, live.run.key.job_id)).get
     next_fire_at = connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get
+    streak = read_streak(connection, live.run.key.job_id, slot=live.slot)
     try:
-        return decide(replace(live.run, next_fire_at=next_fire_at), definition)
+        return decide(replace(live.run, next_fire_at=next_fire_at, streak=streak), definition)
     except Exception as error:
         return EndRun(RunState.FAILED, f"the outcome cannot be judged: {error}")
 
@@ -188,4 +191,4 @@ def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:
     if isinstance(written, RetryRun):
         return Finished(live.run.key, FinishResult.WILL_RETRY, RunState.PENDING, written.ready_at)
     freed.append(live.run.key.job_id)
-    return Finished(live.run.key, FinishResult.ENDED, written.state)
+    return Finished(live.run.key, FinishResult.ENDED, written.state, paused_job=written.pauses_job)
