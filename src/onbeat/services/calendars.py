@@ -104,6 +104,8 @@ class Calendars:
             log.error("job_parked", job_id=job_id, reason=reason)
         if done.jobs:
             self._dispatch_wake.set()
+        elif done.more:  # perhaps since a change was written and then could not be loaded
+            await self._almanac.load(now=self._clock.now())
         return done.more
 
     def _next_fire(self, job: StoredJob) -> int | KeepClock | None:
