@@ -36,7 +36,6 @@ LARGEST_PAGE = 1_000
 
 REMEMBERED_NAMESPACES = 100_000
 
-
 REPLAYED = frozenset({RunState.FAILED, RunState.TIMED_OUT})
 """What comes back where nobody names states: somebody wanted an end of `cancelled` runs, and `unknown` ones may have
 had their effect."""
