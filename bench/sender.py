@@ -96,6 +96,8 @@ async def measure_bare(port: int, *, exchanges: int, connections: int, request: 
 class HostClock:
     """The host's clocks, as on SQLite."""
 
+    skew_us = 0
+
     def now(self) -> int:
         return host_time_us()
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onbeat.clock import JUMP_HELD_US, REREAD_AFTER_S, DatabaseClock
+from onbeat.clock import (
+    JUMP_HELD_US,
+    REREAD_AFTER_S,
+    SKEW_PAGED_US,
+    DatabaseClock,
+    describe_skew,
+    host_time_us,
+)
+from onbeat.store.open import open_store
 
 T0 = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -18,6 +29,7 @@ class World:
     def __init__(self) -> None:
         self.server = T0
         self.boot = 100.0
+        self.wall = T0
         self.readings = 0
 
     async def read(self) -> int:
@@ -27,10 +39,11 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.server += round(seconds * SECOND)
         self.boot += seconds
+        self.wall += round(seconds * SECOND)
 
 
 async def started(world: World) -> DatabaseClock:
-    return await DatabaseClock.start(world.read, boottime=lambda: world.boot)
+    return await DatabaseClock.start(world.read, boottime=lambda: world.boot, wall=lambda: world.wall)
 
 
 async def test_between_readings_time_goes_on_by_the_boot_clock() -> None:
@@ -110,6 +123,57 @@ async def test_time_never_runs_backwards_whatever_the_server_says(steps: list[tu
             await clock.refresh()
         assert clock.now() >= last
         last = clock.now()
+
+
+@pytest.mark.parametrize("off_s", [0, 1, -1, 31, -31, 3_600])
+async def test_every_reading_says_how_far_the_hosts_clock_is_off(off_s: int) -> None:
+    world = World()
+    clock = await started(world)
+    assert clock.skew_us == 0
+    world.pass_time(REREAD_AFTER_S)
+    world.wall += off_s * SECOND
+    await clock.refresh()
+    assert clock.skew_us == off_s * SECOND
+    assert clock.now() == world.server  # and decides nothing by it
+
+
+async def test_a_reading_that_takes_long_is_no_skew() -> None:
+    world = World()
+
+    async def slow() -> int:
+        world.pass_time(4)
+        reading = world.server
+        world.pass_time(4)
+        return reading
+
+    clock = await DatabaseClock.start(slow, boottime=lambda: world.boot, wall=lambda: world.wall)
+    assert clock.skew_us == 0
+
+
+async def test_a_skew_is_told_once_when_it_begins_when_it_grows_and_when_it_is_over() -> None:
+    world = World()
+    with structlog.testing.capture_logs() as told:
+        clock = await started(world)
+        for off_s in (1, 3, 4, 31, 32, 3, 0):
+            world.pass_time(REREAD_AFTER_S)
+            world.wall = world.server + off_s * SECOND
+            await clock.refresh()
+    assert [(entry["log_level"], entry["skew_s"]) for entry in told] == [
+        ("warning", 3.0),
+        ("error", 31.0),
+        ("warning", 3.0),
+        ("info", 0.0),
+    ]
+
+
+async def test_a_store_whose_time_is_not_the_hosts_shows_as_skew(tmp_path: Path) -> None:
+    store = await open_store(str(tmp_path / "onbeat.db"), read_time=lambda: host_time_us() - 40 * SECOND)
+    try:
+        clock = await DatabaseClock.start(store.read_clock)
+        assert clock.skew_us > SKEW_PAGED_US
+        assert describe_skew(clock.skew_us) is not None
+    finally:
+        await store.close()
 
 
 def test_a_clock_that_was_never_read_says_so() -> None:

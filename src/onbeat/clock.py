@@ -1,7 +1,8 @@
 """Every clock of onbeat. The only module that reads one; tests inject a ManualClock.
 
 The authority is the database's clock. A DatabaseClock keeps it between readings: server time advanced by the
-monotonic clock, re-read at least every 10 s, never running backwards. Node wall clocks decide nothing.
+monotonic clock, re-read at least every 10 s, never running backwards. Node wall clocks decide nothing; how far this
+host's is off is measured with each reading.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ import structlog
 REREAD_AFTER_S = 10.0
 JUMP_HELD_US = 60_000_000
 """A step of the database's clock larger than this against the monotonic clock waits for a second reading."""
+
+SKEW_WARNED_US = 2_000_000
+SKEW_PAGED_US = 30_000_000
+"""How far a host's wall clock may be off before it is worth a warning, and before somebody should be woken: nothing
+that onbeat does depends on it, but whatever else runs on that host may.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -42,9 +49,22 @@ class Clock(Protocol):
         """Seconds of elapsed time, for waiting and local deadlines."""
         ...
 
+    @property
+    def skew_us(self) -> int:
+        """How far the host's wall clock was ahead of the database's at the last reading, µs; negative: behind."""
+        ...
+
     async def refresh(self) -> None:
         """Re-read the database's time when the last reading is old."""
         ...
+
+
+def describe_skew(skew_us: int) -> str | None:
+    """A sentence about a wall clock that is further off than is worth a warning. None: it is not."""
+    if abs(skew_us) <= SKEW_WARNED_US:
+        return None
+    direction = "ahead of" if skew_us > 0 else "behind"
+    return f"this host's clock is {abs(skew_us) / 1e6:.1f} s {direction} the database's"
 
 
 @dataclass(slots=True)
@@ -58,23 +78,37 @@ class DatabaseClock:
 
     1. `now` = last accepted reading + elapsed boot time, and never less than what was given out before.
     2. `refresh` takes a new reading; a small difference is accepted at once.
-    3. A difference of more than 60 s is held: time goes on by the boot clock until a second reading agrees with the
+    3. The host's wall clock before and after the reading says how far it is off; what the reading's own length may
+       explain is no skew.
+    4. A difference of more than 60 s is held: time goes on by the boot clock until a second reading agrees with the
        first; then it is accepted (forwards) or waited out (backwards: `now` stands still until time catches up).
     """
 
-    def __init__(self, read: Callable[[], Awaitable[int]], *, boottime: Callable[[], float] = boottime_s) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[int]],
+        *,
+        boottime: Callable[[], float] = boottime_s,
+        wall: Callable[[], int] = host_time_us,
+    ) -> None:
         self._read = read
         self._boottime = boottime
+        self._wall = wall
+        self._skew_us = 0
         self._anchor: _Anchor | None = None
         self._held_step_us: int | None = None
         self._highest = 0
 
     @classmethod
     async def start(
-        cls, read: Callable[[], Awaitable[int]], *, boottime: Callable[[], float] = boottime_s
+        cls,
+        read: Callable[[], Awaitable[int]],
+        *,
+        boottime: Callable[[], float] = boottime_s,
+        wall: Callable[[], int] = host_time_us,
     ) -> DatabaseClock:
         """A clock with its first reading taken."""
-        clock = cls(read, boottime=boottime)
+        clock = cls(read, boottime=boottime, wall=wall)
         await clock.refresh()
         return clock
 
@@ -90,7 +124,9 @@ class DatabaseClock:
     async def refresh(self) -> None:
         if self._anchor is not None and self._boottime() - self._anchor.boottime < REREAD_AFTER_S:
             return
+        wall_before = self._wall()
         reading, at = await self._read(), self._boottime()
+        self._note_skew(reading, wall_before=wall_before, wall_after=self._wall())
         if self._anchor is None:
             self._anchor = _Anchor(reading, at)
             return
@@ -104,14 +140,32 @@ class DatabaseClock:
             log.error("clock_jump_accepted", step_s=step / 1e6)
             self._anchor, self._held_step_us = _Anchor(reading, at), None
 
+    @property
+    def skew_us(self) -> int:
+        return self._skew_us
+
+    def _note_skew(self, reading: int, *, wall_before: int, wall_after: int) -> None:
+        before = _severity(self._skew_us)
+        self._skew_us = min(wall_after - reading, 0) or max(wall_before - reading, 0)
+        severity = _severity(self._skew_us)
+        if severity != before:  # once for each change, not with each reading
+            tell = (log.info, log.warning, log.error)[severity]
+            tell("clock_skew", skew_s=self._skew_us / 1e6)
+
     def _projected(self, anchor: _Anchor) -> int:
         return anchor.server_us + round((self._boottime() - anchor.boottime) * 1e6)
+
+
+def _severity(skew_us: int) -> int:
+    """0: fine; 1: worth a warning; 2: worth waking somebody."""
+    return (abs(skew_us) > SKEW_WARNED_US) + (abs(skew_us) > SKEW_PAGED_US)
 
 
 class ManualClock:
     """A clock that tests and simulations turn by hand."""
 
-    def __init__(self, now: int = 1_800_000_000_000_000) -> None:
+    def __init__(self, now: int = 1_800_000_000_000_000, *, skew_us: int = 0) -> None:
+        self.skew_us = skew_us
         self._now = now
         self._started = now
 

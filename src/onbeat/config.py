@@ -48,7 +48,9 @@ class Settings(BaseModel):
     drain_s: Annotated[float, Field(ge=0, le=3_600)] = Field(30.0, description="How long a stop waits for what runs")
     keep_days: Annotated[float, Field(gt=0, le=3_650)] = Field(30.0, description="How long ended runs are kept")
     recovery_per_s: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        50, description="How many caught-up runs of all jobs together may start per second after an outage"
+        50,
+        description="How many runs that are caught up after an outage, or brought back in bulk, may start per second, "
+        "those of all jobs together",
     )
     allow_http: bool = Field(False, description="Webhooks may use http:// instead of https://")
     allow_networks: tuple[str, ...] = Field((), description="Networks (CIDR) that webhooks may reach although private")

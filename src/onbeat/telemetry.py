@@ -29,6 +29,11 @@ class Metrics:
         self.fires = Counter(
             "onbeat_fires_total", "Fires recorded, by what became of them", ["result"], registry=self.registry
         )
+        self.fires_swept = Counter(
+            "onbeat_fires_swept_total",
+            "Fires recorded in place of another node that did not come to it",
+            registry=self.registry,
+        )
         self.start_lag = Histogram(
             "onbeat_start_lag_seconds",
             "From the planned instant to the start of the first attempt",
@@ -50,21 +55,35 @@ class Metrics:
         self.runs_ended = Counter(
             "onbeat_runs_ended_total", "Runs that an attempt ended, by state", ["state"], registry=self.registry
         )
+        self.jobs_paused = Counter(
+            "onbeat_jobs_paused_total",
+            "Jobs that the end of a run paused: by auto_pause, or by 410 Gone",
+            registry=self.registry,
+        )
         self.overdue = Gauge("onbeat_runs_overdue", "Runs that go on beyond their max_run_time", registry=self.registry)
+        self.clock_skew = Gauge(
+            "onbeat_clock_skew_seconds",
+            "How far this host's wall clock is ahead of the database's; negative: behind",
+            registry=self.registry,
+        )
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
 
     def observe_batch(self, batch: FiredBatch, *, now: int) -> None:
         """One dispatch transaction: what became of its fires, and how far behind the clocks are after it."""
-        self.fires.labels(result="run").inc(batch.runs)
-        self.fires.labels(result="mark").inc(batch.marks)
-        self.fires.labels(result="conflict").inc(batch.conflicts)
+        self._count_fires(batch)
         behind_us = 0 if batch.next_due_at is None else max(now - batch.next_due_at, 0)
         self.dispatch_lag.set(behind_us / 1e6)
+
+    def observe_sweep(self, batch: FiredBatch) -> None:
+        """The same for fires in slots of another node; how far behind that one is, is its own figure."""
+        self._count_fires(batch)
+        self.fires_swept.inc(batch.runs + batch.marks)
 
     def observe_endings(self, answers: Sequence[Finished], *, lost: bool) -> None:
         """Attempts that were reported, or taken back."""
         if lost:
             self.leases_expired.inc(len(answers))
+        self.jobs_paused.inc(sum(answer.paused_job is not None for answer in answers))
         states = Tally(answer.state for answer in answers if answer.result is FinishResult.ENDED)
         for state, count in states.items():
             if state is not None:
@@ -73,6 +92,11 @@ class Metrics:
     def render(self) -> bytes:
         """The text format of Prometheus."""
         return generate_latest(self.registry)
+
+    def _count_fires(self, batch: FiredBatch) -> None:
+        self.fires.labels(result="run").inc(batch.runs)
+        self.fires.labels(result="mark").inc(batch.marks)
+        self.fires.labels(result="conflict").inc(batch.conflicts)
 
 
 def configure_logging(*, level: str = "info", json_lines: bool | None = None) -> None:

@@ -65,6 +65,7 @@ ROUTES = [
     ("POST", "/v1/keys", "admin"),
     ("GET", "/v1/keys", "admin"),
     ("DELETE", "/v1/keys/abc", "admin"),
+    ("GET", "/v1/nodes", "admin"),
     ("GET", "/metrics", "admin"),
 ]
 WITHOUT_KEY = {

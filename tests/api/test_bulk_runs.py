@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from typing import Final
 
 import httpx
 import pytest
-from tests.api.bodies import BASE_URL, ContextMaker, Json, claimed, created, refused, triggered
+from tests.api.bodies import BASE_URL, ContextMaker, Json, claimed, created, outcome, refused, triggered
 from tests.api.conftest import KeyMaker
 
 from onbeat.api.application import build_api
+
+RESPONSE: Final = {
+    "headers": [["content-type", "text/plain"]],
+    "body": base64.b64encode(b"x" * 2_000).decode(),
+    "truncated": False,
+}
 
 
 async def bulk(http: httpx.AsyncClient, **body: object) -> Json:
@@ -57,6 +65,82 @@ async def test_without_a_state_history_is_left_alone_and_with_one_it_is_refused(
     answer = await bulk(http, filter={"state": ["succeeded"]})
     assert (answer["refused"], answer["problems"][0]["id"]) == (1, held["run_id"])
     assert answer["problems"][0]["error"]["code"] == "run_terminal"
+
+
+async def failed(http: httpx.AsyncClient, job: Json, count: int) -> list[str]:
+    """Ids of runs that failed, oldest first."""
+    ids = []
+    for _ in range(count):
+        await triggered(http, job)
+        (held,) = await claimed(http, limit=1)
+        report = {"runs": [outcome(held, "http_status", status=400, error="no", response=RESPONSE)]}
+        assert (await http.post("/v1/runs/finish", json=report)).json()["runs"][0]["result"] == "ended"
+        ids.append(held["run_id"])
+    return ids
+
+
+async def test_failed_runs_are_brought_back_oldest_first_and_only_those_that_the_filter_finds(
+    http: httpx.AsyncClient,
+) -> None:
+    job, other = await created(http, key="one"), await created(http, key="two")
+    ids = await failed(http, job, 15)
+    await failed(http, other, 2)
+    counted = await bulk(http, action="retry", filter={"job": "one", "state": ["failed"]}, dry_run=True)
+    assert counted == {"count": 15, "more": False, "first": ids[:10]}
+    assert await states(http, job="one") == ["failed"] * 15
+    first = await bulk(http, action="retry", filter={"job": "one"}, limit=10)
+    assert (first["done"], first["refused"]) == (10, 0)
+    rest = await bulk(http, action="retry", filter={"job": "one"}, limit=10, cursor=first["next_cursor"])
+    assert (rest["done"], rest["next_cursor"]) == (5, None)
+    runs = [(await http.get(f"/v1/runs/{run_id}")).json() for run_id in ids]
+    assert {run["state"] for run in runs} == {"pending"}
+    assert sorted(run["ready_at"] for run in runs) == [run["ready_at"] for run in runs]
+    assert len({run["ready_at"] for run in runs}) == 15
+    assert await states(http, job="two") == ["failed"] * 2
+    assert (await bulk(http, action="retry", filter={"job": "one"}))["done"] == 0
+
+
+async def test_without_a_state_cancelled_runs_stay_and_named_they_come_back(http: httpx.AsyncClient) -> None:
+    job = await created(http)
+    await failed(http, job, 1)
+    await triggered(http, job)
+    await bulk(http, all=True)
+    assert (await bulk(http, action="retry", all=True))["done"] == 1
+    assert await states(http) == ["cancelled", "pending"]
+    assert (await bulk(http, action="retry", filter={"state": ["cancelled"]}))["done"] == 1
+
+
+async def test_runs_of_paused_and_deleted_jobs_are_refused_one_by_one(http: httpx.AsyncClient) -> None:
+    paused, deleted, active = [await created(http) for _ in range(3)]
+    ids = {job["id"]: (await failed(http, job, 1))[0] for job in (paused, deleted, active)}
+    assert (await http.post(f"/v1/jobs/{paused['id']}/pause", json={})).status_code == 200
+    assert (await http.delete(f"/v1/jobs/{deleted['id']}")).status_code in (200, 204)
+    answer = await bulk(http, action="retry", all=True)
+    assert (answer["done"], answer["refused"]) == (1, 2)
+    told = {problem["id"]: problem["error"]["detail"] for problem in answer["problems"]}
+    assert told == {ids[paused["id"]]: "the job is paused", ids[deleted["id"]]: "the run's job is gone"}
+
+
+async def test_two_replays_at_once_bring_each_run_back_once(http: httpx.AsyncClient) -> None:
+    job = await created(http)
+    await failed(http, job, 30)
+    answers = await asyncio.gather(*(bulk(http, action="retry", all=True) for _ in range(2)))
+    assert [answer["refused"] for answer in answers] == [0, 0]
+    assert await states(http) == ["pending"] * 30
+
+
+async def test_the_list_shows_the_reason_and_on_request_the_last_response(http: httpx.AsyncClient) -> None:
+    await failed(http, await created(http), 1)
+    (plain,) = (await http.get("/v1/runs", params={"state": "failed"})).json()["items"]
+    assert (plain["status"], plain["error"]) == (400, "no")
+    assert "response" not in plain
+    (shown,) = (await http.get("/v1/runs", params={"state": "failed", "response": "true"})).json()["items"]
+    body = base64.b64decode(shown["response"]["body"])
+    assert (body, shown["response"]["truncated"]) == (b"x" * 1_024, True)
+    assert shown["response"]["headers"] == [["content-type", "text/plain"]]
+    await triggered(http, await created(http))
+    (waiting,) = (await http.get("/v1/runs", params={"state": "pending", "response": "true"})).json()["items"]
+    assert waiting["response"] is None
 
 
 async def test_the_cursor_goes_on_where_limit_stopped(http: httpx.AsyncClient) -> None:
@@ -118,7 +202,9 @@ async def test_a_key_without_the_scope_is_refused(
         ({"action": "cancel"}, 422, "field_invalid", "filter"),
         ({"action": "cancel", "filter": {"state": None}}, 422, "field_invalid", "filter"),
         ({"action": "cancel", "filter": {"late": False}, "all": True}, 422, "field_invalid", "all"),
-        ({"action": "retry", "all": True}, 422, "field_invalid", "action"),
+        ({"action": "delete", "all": True}, 422, "field_invalid", "action"),
+        ({"action": "retry", "filter": {"state": ["failed", "missed"]}}, 422, "field_invalid", "filter.state"),
+        ({"action": "retry", "filter": {"state": ["pending"]}}, 422, "field_invalid", "filter.state"),
         ({"action": "cancel", "filter": {"state": "pending"}}, 422, "field_invalid", "filter.state"),
         ({"action": "cancel", "filter": {"state": ["done"]}}, 422, "field_invalid", "filter.state[0]"),
         ({"action": "cancel", "filter": {"from": "yesterday"}}, 422, "field_invalid", "filter.from"),

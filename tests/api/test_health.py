@@ -14,6 +14,7 @@ from tests.api.conftest import KeyMaker
 from onbeat.api.application import build_api
 from onbeat.api.context import ApiContext
 from onbeat.app.services import Services
+from onbeat.clock import ManualClock
 from onbeat.domain.errors import StoreUnavailable
 from onbeat.domain.ids import parse_job_id
 from onbeat.store.values import Counts, JobChange
@@ -29,7 +30,7 @@ async def test_a_healthy_server_says_so_to_anybody(keyed_http: httpx.AsyncClient
     health = await keyed_http.get("/healthz")
     assert (health.status_code, health.json()) == (200, {"status": "ok", "version": "1.2.3"})
     ready = await keyed_http.get("/readyz")
-    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": []})
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": [], "warnings": []})
 
 
 async def unavailable() -> Counts:
@@ -56,8 +57,29 @@ async def test_a_server_that_does_not_do_its_work_says_why(
     monkeypatch.setattr("onbeat.api.health.STORE_ANSWERS_WITHIN_S", 0.01)
     async for http in client_of(dataclasses.replace(make_context(), **changes)):  # type: ignore[arg-type]
         answer = await http.get("/readyz")
-        assert (answer.status_code, answer.json()) == (503, {"ready": False, "reasons": [reason]})
+        assert (answer.status_code, answer.json()) == (503, {"ready": False, "reasons": [reason], "warnings": []})
         assert (await http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "warning"),
+    [
+        (0.0, None),
+        (2.0, None),
+        (2.1, "this host's clock is 2.1 s ahead of the database's"),
+        (-300.0, "this host's clock is 300.0 s behind the database's"),
+    ],
+)
+async def test_a_host_whose_clock_is_off_says_so_and_stays_in_rotation(
+    make_context: ContextMaker, skew_s: float, warning: str | None
+) -> None:
+    # Case C05: the clock of a node decides nothing, and its health shows how far it is off.
+    context = dataclasses.replace(make_context(), clock=ManualClock(skew_us=round(skew_s * 1e6)))
+    async for http in client_of(context):
+        answer = await http.get("/readyz")
+        expected = {"ready": True, "reasons": [], "warnings": [] if warning is None else [warning]}
+        assert (answer.status_code, answer.json()) == (200, expected)
+        assert f"onbeat_clock_skew_seconds {skew_s}" in (await http.get("/metrics")).text
 
 
 async def test_metrics_are_text_for_prometheus(keyed_http: httpx.AsyncClient, bearer: KeyMaker) -> None:

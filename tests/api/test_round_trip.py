@@ -57,6 +57,7 @@ JOBS = st.fixed_dictionaries(
         "retry": st.fixed_dictionaries({"initial_s": st.floats(0.001, 3_600), "factor": st.floats(1, 100)}),
         "timeout_s": st.floats(0.001, 3_600),
         "delivery": st.sampled_from(["at_least_once", "at_most_once"]),
+        "auto_pause": st.sampled_from([None, {"failures": 3}, {"failing_s": 60}, {"failures": 1, "failing_s": 1}]),
     },
 )
 

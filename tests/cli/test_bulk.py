@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,38 @@ def test_runs_are_triggered_and_cancelled(call: Call, server: str) -> None:
     assert call(*pending, "--job", "job-1", "--dry-run", "--json", *at).json["count"] == 1
     assert call(*pending, "--job", "job-1", *at).out == "1 done, 0 unchanged, 0 refused\n"
     assert call("runs", "bulk", "cancel", "--all", "--json", *at).json["done"] == 2
+
+
+def test_failed_runs_are_counted_shown_with_the_last_response_and_brought_back(call: Call, server: str) -> None:
+    create_jobs(server, 3)
+    at = ("--server", server)
+    call("jobs", "bulk", "trigger", "--all", *at)
+    claim = {"worker": "w", "queue": "nobody-claims", "limit": 10}
+    for held in httpx.post(f"{server}/v1/runs/claim", json=claim).json()["runs"]:
+        report = {
+            "token": held["token"],
+            "outcome": "http_status",
+            "status": 400,
+            "started_at": held["granted_at"],
+            "duration_us": 1,
+            "response": {
+                "headers": [],
+                "body": base64.b64encode(b"no\x1b[31m such invoice").decode(),
+                "truncated": False,
+            },
+        }
+        assert httpx.post(f"{server}/v1/runs/{held['run_id']}/finish", json=report).json()["result"] == "ended"
+    failed = ("runs", "list", "--state", "failed")
+    assert call(*failed, "--response", *at).out.count("no such invoice") == 3
+    assert "invoice" not in call(*failed, *at).out
+    assert call(*failed, "--response", "--follow", *at).code == 2
+    retry = ("runs", "bulk", "retry", "--state", "failed")
+    assert call(*retry, "--dry-run", *at).out.splitlines()[0] == "3 found"
+    assert call(*retry, "--job", "job-1", *at).out == "1 done, 0 unchanged, 0 refused\n"
+    assert call("jobs", "bulk", "pause", "--tag", "even", *at).code == 0
+    paused = call("runs", "bulk", "retry", "--all", *at)
+    assert (paused.code, paused.out) == (1, "0 done, 0 unchanged, 2 refused\n")
+    assert "the job is paused (state_conflict)" in paused.err
 
 
 def test_refusals_are_told_and_make_the_exit_code_1(call: Call, server: str) -> None:

@@ -96,6 +96,14 @@ def test_job_made_by_hand_runs_and_is_told_in_every_view(demo: Started, call: Ca
     assert call("jobs", "next", "mine", "--count", "2", *server).out.count("03:00:00") == 2
 
 
+def test_nodes_and_the_servers_own_word_are_shown(demo: Started, call: Call, tmp_path: Path) -> None:
+    (node,) = call("nodes", "--server", demo.url, "--json").json["items"]
+    assert (node["state"], node["slots"], node["warnings"]) == ("alive", 256, [])
+    assert node["name"] in call("nodes", "--server", demo.url).out
+    checks = call("doctor", "--data", str(tmp_path / "onbeat.sqlite3"), "--server", demo.url, "--json").json["checks"]
+    assert [check["found"] for check in checks if check["name"] == "server"] == ["does its work"]
+
+
 def test_job_is_changed_paused_resumed_and_deleted(demo: Started, call: Call) -> None:
     server = ("--server", demo.url)
     assert call("jobs", "create", "--key", "changing", "--every", "1d", "--queue", "mail", *server).code == 0

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Call
 
 from onbeat.cli.data_file import inspect_file
-from onbeat.cli.diagnosis import check_data_file, check_python, check_sqlite, check_tzdata, read_system_tzdata
+from onbeat.cli.diagnosis import (
+    check_data_file,
+    check_python,
+    check_server,
+    check_sqlite,
+    check_tzdata,
+    read_system_tzdata,
+)
 from onbeat.store.sqlite.datafile import DataFileLock
 
 NOBODY = "http://127.0.0.1:9"
@@ -58,6 +67,34 @@ def test_doctor_is_well_on_a_fresh_machine_and_creates_nothing(call: Call, tmp_p
     assert shown.json["ok"] is True
     assert {check["name"] for check in shown.json["checks"]} >= {"python", "sqlite", "tzdata", "data file", "clock"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (b'{"ready": true, "reasons": [], "warnings": []}', "ok"),
+        (b'{"ready": true, "reasons": [], "warnings": ["this host\'s clock is 3.0 s ahead"]}', "warn"),
+        (b'{"ready": false, "reasons": ["the dispatcher loop fails"], "warnings": []}', "bad"),
+        (b"<html>", "warn"),
+        (b"[]", "warn"),
+    ],
+)
+def test_doctor_tells_what_the_server_says_of_itself(answer: bytes, verdict: str) -> None:
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert check_server(f"http://127.0.0.1:{server.server_port}").verdict == verdict
+        server.shutdown()
+    assert check_server(NOBODY).verdict == "ok"
 
 
 def test_doctor_names_who_holds_the_file(tmp_path: Path) -> None:

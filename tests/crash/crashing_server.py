@@ -70,7 +70,9 @@ class CrashingNoun:
         return decided
 
 
-NOUNS = [name for name, part in vars(Store).items() if isinstance(part, property) and name != "slots"]
+NOUNS = [
+    name for name, part in vars(Store).items() if isinstance(part, property) and name not in ("slots", "is_shared")
+]
 
 
 class CrashingStore:

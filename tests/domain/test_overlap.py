@@ -27,6 +27,7 @@ class Hold:
     trigger: Trigger = Trigger.SCHEDULE
     attempt: int = 1
     ready_at: int = 0
+    is_brought_back: bool = False
 
 
 RUNNING = Hold(0, 100)
@@ -34,6 +35,7 @@ RETRYING = Hold(0, 100, state=RunState.PENDING, attempt=2, ready_at=900)
 UNSTARTED = Hold(0, 100, state=RunState.PENDING, attempt=0, ready_at=7)
 RECOVERING = Hold(0, 50, state=RunState.PENDING, attempt=0, trigger=Trigger.CATCH_UP, ready_at=10**9)
 RECOVERY_RUNNING = Hold(0, 50, trigger=Trigger.CATCH_UP)
+BROUGHT_BACK = Hold(0, 50, state=RunState.PENDING, attempt=3, ready_at=10**9, is_brought_back=True)
 UNSTARTED_MANUAL = Hold(0, 100, state=RunState.PENDING, attempt=0, trigger=Trigger.MANUAL)
 
 
@@ -56,7 +58,8 @@ UNSTARTED_MANUAL = Hold(0, 100, state=RunState.PENDING, attempt=0, trigger=Trigg
         ("replace", (RUNNING,), 150, Trigger.SCHEDULE, Waits(100, replaces=150, cancels=100)),
         ("replace", (UNSTARTED,), None, Trigger.SCHEDULE, Admitted(0, ready_at=7, replaces=100)),
         *[
-            (policy, (RECOVERING,), waiting, trigger, Admitted(0, displaces=50))
+            (policy, (unbegun,), waiting, trigger, Admitted(0, displaces=50))
+            for unbegun in (RECOVERING, BROUGHT_BACK)
             for policy in ("queue", "skip", "allow", "replace")
             for waiting in (None, 150)
             for trigger in (Trigger.SCHEDULE, Trigger.MANUAL)

@@ -1,9 +1,9 @@
 """Random lives of a scheduler, judged by one sentence: every planned instant is recorded exactly once.
 
-Hypothesis draws jobs, edits, pauses, deletions, manual runs, outages, deaths of workers and of the whole process, and
-attempts that succeed, fail or are never heard of again. The services and the store are the product's own; only the
-clock is turned by hand. A small model keeps, per job, which timetable held over which stretch of time; from that it
-knows which instants must have a record, which must not, and how many.
+Hypothesis draws jobs, edits, pauses, also of jobs by themselves, deletions, manual runs, outages, deaths of workers and
+of the whole process, and attempts that succeed, fail or are never heard of again. The services and the store are the
+product's own; only the clock is turned by hand. A small model keeps, per job, which timetable held over which stretch
+of time; from that it knows which instants must have a record, which must not, and how many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.scheduler import LEASE_S, SECOND, START, Scheduler, every, sc
 from onbeat.clock import ManualClock
 from onbeat.domain.backfill import BackfillOrder
 from onbeat.domain.errors import OnbeatError
-from onbeat.domain.model import MisfirePolicy, RetryPolicy, decode_definition
+from onbeat.domain.model import AutoPausePolicy, MisfirePolicy, RetryPolicy, decode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState
 from onbeat.domain.timetable import Timetable, compile_timetable
@@ -38,6 +38,7 @@ from onbeat.store.values import Finish, FinishResult, StoredJob
 EVERY_S = st.sampled_from([1, 2, 5, 60])
 OVERLAPS = st.sampled_from(["queue", "skip", "allow", "replace"])
 MISFIRES = st.sampled_from([MisfirePolicy("skip"), MisfirePolicy("run_latest"), MisfirePolicy("catch_up", max=3)])
+AUTO_PAUSES = st.sampled_from([None, AutoPausePolicy(failures=1), AutoPausePolicy(failures=2, failing_s=10)])
 OUTCOMES = st.sampled_from([OutcomeKind.SUCCEEDED, OutcomeKind.NO_ANSWER, OutcomeKind.UNSENDABLE, OutcomeKind.REFUSED])
 
 
@@ -109,8 +110,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         misfire=MISFIRES,
         lanes=st.integers(1, 3),
         grace_s=st.integers(0, 40),
+        auto_pause=AUTO_PAUSES,
     )
-    def create(self, every_s: int, overlap: str, misfire: MisfirePolicy, lanes: int, grace_s: int) -> int:
+    def create(
+        self,
+        every_s: int,
+        overlap: str,
+        misfire: MisfirePolicy,
+        lanes: int,
+        grace_s: int,
+        auto_pause: AutoPausePolicy | None,
+    ) -> int:
         job: StoredJob = self.do(
             self.scheduler.job(
                 every(every_s),
@@ -119,6 +129,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 max_running=lanes,
                 grace_s=grace_s,
                 retry=RetryPolicy(max_attempts=3, initial_s=1, factor=2),
+                auto_pause=auto_pause,
             )
         )
         self.known[job.job_id] = Known(job.job_id, self._timetable(job), self.clock.now())
@@ -145,10 +156,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             known.close_stretch(self.clock.now())
             known.state = JobState.PAUSED
 
-    @rule(job_id=jobs)
-    def resume(self, job_id: int) -> None:
+    @rule(job_id=jobs, replay=st.booleans())
+    def resume(self, job_id: int, replay: bool) -> None:
         known = self.known[job_id]
-        if self._attempt(self.scheduler.jobs.resume(job_id)) and known.state == JobState.PAUSED:
+        resuming = self.scheduler.resumptions.resume(job_id) if replay else self.scheduler.jobs.resume(job_id)
+        if self._attempt(resuming) and known.state == JobState.PAUSED:
             known.close_stretch(self.clock.now())  # the instants of the pause: owed as skipped(paused)
             known.state = JobState.ACTIVE
 
@@ -223,6 +235,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(target=stale, assignments=consumes(held), kind=OUTCOMES)
     def finish(self, assignments: list[Assignment], kind: OutcomeKind) -> list[Assignment]:
         self.do(self.scheduler.end(assignments, kind))
+        self._learn_paused()
         return assignments
 
     @rule(target=stale, assignments=consumes(held))
@@ -235,7 +248,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Its leases end, and somebody takes the runs back."""
         self.clock.advance(LEASE_S + 1)
         self.do(self.scheduler.reap.expire_leases())
+        self._learn_paused()
         return assignments
+
+    def _learn_paused(self) -> None:
+        """Jobs that paused by themselves: what was due and not dispatched belongs to the pause."""
+        for known in self.known.values():
+            job = self._stored(known.job_id)
+            if job.state == JobState.PAUSED and known.state == JobState.ACTIVE:
+                assert job.paused_at is not None
+                known.close_stretch(job.paused_at)
+                known.state = JobState.PAUSED
 
     @rule(assignments=stale)
     def a_stale_worker_reports(self, assignments: list[Assignment]) -> None:
@@ -284,6 +307,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert counts.running == states.get("running", 0)
         jobs = dict(database.execute("select state, count(*) from jobs group by state"))
         assert {state: count for state, count in counts.jobs_by_state.items() if count} == jobs
+        streaks = database.execute(
+            "select job_id from failing_jobs join jobs using (job_id) where state = 'active' and failures > 1"
+        )
+        assert list(streaks) == []  # each of them should have paused its job
         lanes = list(
             database.execute(
                 "select job_id, lane from live_runs where lane is not null group by job_id, lane having count(*) > 1"

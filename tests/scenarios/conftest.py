@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.database import Data
-from tests.support.process import ServerProcess, running
-
-QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": "5", "ONBEAT_LOG_LEVEL": "warning"}
-"""Production lengths, scaled down: the same code with a lease of one second."""
+from tests.support.process import QUICK, ServerProcess, running
 
 StartServer = Callable[..., AbstractAsyncContextManager[ServerProcess]]
 

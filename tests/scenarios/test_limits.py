@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import httpx
-from tests.scenarios.test_remote_worker import make_key, serving
+from tests.support.fleet import make_key, serving
 
 from onbeat.client.link import HttpLink
 from onbeat.domain.outcome import Outcome, OutcomeKind

@@ -64,6 +64,8 @@ async def put_in_lane(scheduler: Scheduler, job: StoredJob, what: str) -> RunKey
         await reach_next_instant(scheduler)
     elif kind == "caught up":
         await miss_some(scheduler)
+    elif kind == "retried by hand":
+        await scheduler.runs.retry(await failed_run(scheduler, job))
     else:
         await scheduler.runs.trigger(job.job_id, payload=None)
     key = (await newest(scheduler, job)).key
@@ -131,10 +133,8 @@ async def test_cell(data: str, in_lane: str, arrives: str, policy: str, expected
 
 def test_every_combination_has_a_cell() -> None:
     stages = ("not begun", "running", "between attempts")
-    holders = {"nothing"} | {
-        f"{kind}, {stage}" for kind in ("scheduled", "caught up", "triggered by hand") for stage in stages
-    }
     arrivals = {"scheduled", "caught up", "triggered by hand", "retried by hand"}
+    holders = {"nothing"} | {f"{kind}, {stage}" for kind in arrivals for stage in stages}
     assert {(in_lane, arrives) for in_lane, arrives, _, _ in CELLS} == {(a, b) for a in holders for b in arrivals}
 
 

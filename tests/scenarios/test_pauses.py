@@ -7,8 +7,8 @@ import asyncio
 import httpx
 import pytest
 from tests.scenarios.conftest import StartServer
-from tests.scenarios.test_remote_worker import make_key, serving, working
 from tests.support.accounting import recorded_instants
+from tests.support.fleet import make_key, serving, working
 from tests.support.receiver import Call, receiving
 from tests.support.scheduler import SECOND, START, Scheduler, draft, every, scheduling
 

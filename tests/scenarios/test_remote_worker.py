@@ -3,56 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.scenarios.conftest import QUICK
-from tests.support.database import Data
-from tests.support.process import ServerProcess, running
+from tests.support.fleet import LOOPBACK, log_beside, make_key, serving, working
+from tests.support.process import QUICK, free_port, running
 from tests.support.receiver import Call, receiving
 
 from onbeat.app.process import EXIT_GAVE_BACK
-
-LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
-
-
-def log_beside(data: Data, name: str) -> Path:
-    """A data file has its logs beside it; those of nodes on a server are not kept."""
-    return data.with_name(name) if isinstance(data, Path) else Path(os.devnull)
-
-
-async def make_key(data: Data, *scopes: str) -> str:
-    """As an operator makes it: on the data file, before the server runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json"),
-        *(part for scope in scopes for part in ("--scope", scope)),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    return str(json.loads(output)["key"])
-
-
-def serving(data: Data, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
-    """`onbeat serve` that delivers nothing itself."""
-    return running(
-        lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
-        log=log_beside(data, "server.log"),
-        env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | settings,
-    )
-
-
-def working(server: str, key: str, data: Data, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
-    """`onbeat worker`."""
-    return running(
-        lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", "4"],
-        log=log_beside(data, "worker.log"),
-        env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | settings,
-    )
 
 
 def job_for(url: str, *, every_s: int) -> dict[str, object]:
@@ -139,16 +98,16 @@ async def test_a_worker_whose_drain_ends_gives_its_run_back_and_takes_no_attempt
             await asyncio.Event().wait()
         return 200
 
-    async with receiving(answer) as receiver, serving(data, **long_lease) as server:
+    async with receiving(answer) as receiver, serving(data, settings=long_lease) as server:
         assert await server.wait_ready()
         async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {key}"}) as http:
             only_one = job_for(receiver.url, every_s=3_600) | {"retry": {"max_attempts": 1}}
             job = (await http.post("/v1/jobs", json=only_one)).json()
-            async with working(server.url, key, data, **long_lease, ONBEAT_DRAIN_S="0.2") as leaving:
+            async with working(server.url, key, data, settings=long_lease | {"ONBEAT_DRAIN_S": "0.2"}) as leaving:
                 run = (await http.post(f"/v1/jobs/{job['id']}/trigger", json={})).json()
                 await receiver.wait_for(lambda calls: len(calls) == 1)
                 assert await leaving.stop() == EXIT_GAVE_BACK
-            async with working(server.url, key, data, **long_lease):
+            async with working(server.url, key, data, settings=long_lease):
                 # It does not wait for the end of a lease of a minute.
                 await receiver.wait_for(lambda calls: len(calls) == 2, timeout_s=20)
                 async with asyncio.timeout(20):
@@ -179,6 +138,30 @@ async def test_a_worker_outlives_its_server_and_goes_on_when_it_is_back(data: Pa
                 assert await server_again.wait_ready()
                 await receiver.wait_for(lambda calls: len({call.run_id for call in calls[seen:]}) >= 3)
                 assert await worker.stop() == 0
+
+
+async def test_a_worker_that_starts_before_its_server_waits_for_it(data: Path) -> None:
+    key, port = await make_key(data, "admin"), free_port()
+    async with receiving() as receiver, working(f"http://127.0.0.1:{port}", key, data) as worker:
+        log = data.parent / "worker.log"
+        async with asyncio.timeout(30):
+            while "server_unreachable" not in log.read_text():
+                await asyncio.sleep(0.02)
+        async with serving(data, port=port) as server:
+            assert await server.wait_ready()
+            async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {key}"}) as http:
+                await http.post("/v1/jobs", json=job_for(receiver.url, every_s=1))
+            await receiver.wait_for(lambda calls: len(calls) >= 1)
+            assert await worker.stop() == 0
+
+
+async def test_a_worker_that_waits_for_its_server_can_be_stopped(data: Path) -> None:
+    async with working(f"http://127.0.0.1:{free_port()}", "any", data) as worker:
+        log = data.parent / "worker.log"
+        async with asyncio.timeout(30):
+            while "server_unreachable" not in log.read_text():
+                await asyncio.sleep(0.02)
+        assert await worker.stop() == 0
 
 
 @pytest.mark.parametrize("scopes", [("jobs:read",), ("runs:read", "runs:write")])

@@ -10,7 +10,7 @@ from tests.support.database import look
 from tests.support.scheduler import SECOND, START, Scheduler, scheduling
 
 from onbeat.domain.calendar import CalendarRules, DateRange, day_of
-from onbeat.domain.errors import CalendarInUse, CalendarNotFound, DefinitionError
+from onbeat.domain.errors import CalendarInUse, CalendarNotFound, DefinitionError, StoreUnavailable
 from onbeat.domain.model import CalendarUse, CronSchedule
 from onbeat.domain.states import JobState
 from onbeat.services import calendars as calendars_module
@@ -180,3 +180,22 @@ async def test_import_replaces_dates_and_keeps_the_other_rules(data: str) -> Non
         xmas = DateRange(date(2026, 12, 25), date(2026, 12, 25))
         assert rules == CalendarRules("Europe/Berlin", (xmas,), (0,))
         assert scheduler.almanac.calendars("default")["new"].rules == CalendarRules(dates=(xmas,))
+
+
+async def test_rules_that_were_saved_and_could_not_be_loaded_are_loaded_by_the_replanner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+        await put(scheduler, closed(0))
+        job = await scheduler.job(daily(exclude=("c",)))
+
+        async def unavailable(*, now: int) -> None:
+            raise StoreUnavailable
+
+        with monkeypatch.context() as patched:
+            patched.setattr(scheduler.almanac, "load", unavailable)
+            with pytest.raises(StoreUnavailable):
+                await put(scheduler, closed(5))
+        while await scheduler.calendars.replan():
+            pass
+        assert (await scheduler.jobs.get(job.job_id)).next_fire_at == nine(0)

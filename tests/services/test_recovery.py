@@ -39,6 +39,14 @@ def test_asking_again_in_one_transaction_gives_the_same_place_and_takes_no_other
     assert recovery.place(RunKey(1, 3), earliest=NOW) == NOW + 3 * SECOND
 
 
+def test_a_run_brought_back_takes_a_place_of_its_own_each_time() -> None:
+    recovery = Recovery(per_s=2)
+    recovery.begin(now=NOW)
+    recovery.place(RunKey(1, 1), earliest=NOW)
+    places = [recovery.next_place(earliest=NOW) for _ in range(3)]
+    assert places == [NOW + SECOND // 2, NOW + SECOND, NOW + SECOND + SECOND // 2]
+
+
 def test_places_of_runs_that_are_recorded_already_stay_taken() -> None:
     recovery = Recovery(per_s=10)
     assert not recovery.is_filled

@@ -168,6 +168,14 @@ CREATE TABLE ended_runs (
     CHECK (CASE WHEN count > 1 THEN until > scheduled_at AND state IN ('missed', 'skipped') ELSE until IS NULL END)
 ) STRICT;
 
+CREATE TABLE failing_jobs (
+    slot INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    failures INTEGER NOT NULL CHECK (failures > 0),
+    failing_since INTEGER NOT NULL,
+    PRIMARY KEY (slot, job_id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE job_counts (
     state TEXT PRIMARY KEY,
     count INTEGER NOT NULL CHECK (count >= 0)
@@ -206,7 +214,6 @@ CREATE TABLE live_runs (
     scheduled_at INTEGER NOT NULL CHECK (scheduled_at >= 0),
     state TEXT NOT NULL CHECK (state IN ('pending', 'running')),
     trigger TEXT NOT NULL CHECK (trigger IN ('schedule', 'catch_up', 'backfill', 'manual', 'test')),
-    rank INTEGER NOT NULL GENERATED ALWAYS AS (trigger <> 'schedule') VIRTUAL,
     job_version INTEGER NOT NULL CHECK (job_version >= 1),
     attempt INTEGER NOT NULL CHECK (attempt >= 0),
     lane INTEGER CHECK (lane >= 0),
@@ -229,7 +236,8 @@ CREATE TABLE live_runs (
     outcome TEXT,
     status INTEGER,
     error TEXT,
-    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER, accepted_at INTEGER, progress_percent REAL CHECK (progress_percent BETWEEN 0 AND 100), progress_message TEXT, progress_at INTEGER,
+    duration_us INTEGER, moved_us INTEGER NOT NULL DEFAULT 0 CHECK (moved_us >= 0), priority INTEGER NOT NULL DEFAULT 5, free_attempts INTEGER NOT NULL DEFAULT 0 CHECK (free_attempts >= 0), revived_at INTEGER, accepted_at INTEGER, progress_percent REAL CHECK (progress_percent BETWEEN 0 AND 100), progress_message TEXT, progress_at INTEGER, rank INTEGER NOT NULL
+GENERATED ALWAYS AS (trigger <> 'schedule' OR revived_at IS NOT NULL) VIRTUAL,
     PRIMARY KEY (slot, job_id, scheduled_at),
     CHECK (
         CASE state
@@ -249,7 +257,7 @@ CREATE TABLE meta (
     installation_id TEXT NOT NULL,
     slots INTEGER NOT NULL CHECK (slots BETWEEN 1 AND 65536),
     created_at INTEGER NOT NULL
-) STRICT;
+, almanac_revision INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE nodes (
     name TEXT PRIMARY KEY,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from msgspec.structs import replace
 from tests.store.factories import NOW, SECOND, Maker, new_job
@@ -78,10 +80,10 @@ async def test_jobs_of_a_changed_calendar_are_planned_again_in_batches(store: St
         asked.append(job.job_id)
         return NOW + 7 * SECOND
 
-    batches = [await store.calendars.replan(now=NOW + SECOND, limit=2, decide=decide) for _ in range(3)]
+    batches = [await store.calendars.replan(now=NOW + SECOND, limit=2, revision=1, decide=decide) for _ in range(3)]
     assert [(batch.jobs, batch.more) for batch in batches] == [(2, True), (2, True), (1, False)]
     assert asked == sorted(job.job_id for job in jobs)
-    assert await store.calendars.replan(now=NOW, limit=2, decide=never) == NOTHING
+    assert await store.calendars.replan(now=NOW, limit=2, revision=1, decide=never) == NOTHING
     for job in jobs:
         assert await make.reread(job) == replace(job, next_fire_at=NOW + 7 * SECOND)
     assert await make.reread(stranger) == stranger
@@ -90,16 +92,55 @@ async def test_jobs_of_a_changed_calendar_are_planned_again_in_batches(store: St
 async def test_same_rules_again_plan_nothing(store: Store, make: Maker) -> None:
     await make.job(calendars=("c",))
     await put(store)
-    await store.calendars.replan(now=NOW, limit=10, decide=lambda _job: KEEP)
+    await store.calendars.replan(now=NOW, limit=10, revision=1, decide=lambda _job: KEEP)
     await put(store, now=NOW + SECOND)
-    assert await store.calendars.replan(now=NOW, limit=10, decide=never) == NOTHING
+    assert await store.calendars.replan(now=NOW, limit=10, revision=1, decide=never) == NOTHING
+
+
+async def test_whoever_knows_former_rules_plans_nothing(store: Store, make: Maker) -> None:
+    job = await make.job(calendars=("c",))
+    await put(store)
+    known = await store.almanac_revision()
+    await put(store, rules="[1]")
+    assert await store.calendars.replan(now=NOW, limit=10, revision=known, decide=never) == Replanned(0, (), True)
+    assert await make.reread(job) == job
+    done = await store.calendars.replan(now=NOW, limit=10, revision=known + 1, decide=lambda _job: KEEP)
+    assert (done.jobs, done.more) == (1, False)
+
+
+async def test_every_change_of_a_calendar_or_a_blackout_raises_the_revision_and_nothing_else_does(store: Store) -> None:
+    seen = [await store.almanac_revision()]
+
+    async def note() -> None:
+        seen.append(await store.almanac_revision())
+
+    for noun in (store.calendars, store.blackouts):
+        await noun.put("default", "c", rules="{}", now=NOW)
+        await note()
+        await noun.put("default", "c", rules="{}", now=NOW)
+        await note()
+        await noun.put("default", "c", rules="[1]", now=NOW)
+        await note()
+        await noun.delete("default", "nobody")
+        await note()
+        await noun.delete("default", "c")
+        await note()
+    assert [after - before for before, after in pairwise(seen)] == [1, 0, 1, 0, 1] * 2
+
+
+async def test_a_calendar_that_is_in_use_keeps_the_revision(store: Store, make: Maker) -> None:
+    await put(store)
+    await make.job(calendars=("c",))
+    before = await store.almanac_revision()
+    assert await store.calendars.delete("default", "c") == 1
+    assert await store.almanac_revision() == before
 
 
 @pytest.mark.parametrize("state", [JobState.PAUSED, JobState.ERROR])
 async def test_only_active_and_completed_jobs_are_asked(store: Store, make: Maker, state: JobState) -> None:
     job = await make.job(calendars=("c",), state=state)
     await put(store)
-    assert (await store.calendars.replan(now=NOW, limit=10, decide=never)).jobs == 1
+    assert (await store.calendars.replan(now=NOW, limit=10, revision=1, decide=never)).jobs == 1
     assert await make.reread(job) == job
 
 
@@ -113,7 +154,7 @@ async def test_clock_moves_starts_and_stops_with_the_state(store: Store, make: M
         kept.job_id: KEEP,
         done.job_id: NOW + SECOND,
     }
-    await store.calendars.replan(now=NOW + 3, limit=10, decide=lambda job: answers[job.job_id])
+    await store.calendars.replan(now=NOW + 3, limit=10, revision=1, decide=lambda job: answers[job.job_id])
     assert await make.reread(kept) == kept
     assert await make.reread(active) == replace(active, state=JobState.COMPLETED, next_fire_at=None, updated_at=NOW + 3)
     assert await make.reread(done) == replace(
@@ -130,7 +171,7 @@ async def test_job_over_which_the_decision_fails_is_parked_and_the_others_go_on(
             raise ValueError("there is no calendar of that name")
         return NOW + SECOND
 
-    done = await store.calendars.replan(now=NOW, limit=10, decide=decide)
+    done = await store.calendars.replan(now=NOW, limit=10, revision=1, decide=decide)
     assert done.parked == ((bad.job_id, "there is no calendar of that name"),)
     parked = await make.reread(bad)
     assert (parked.state, parked.reason, parked.next_fire_at) == (

@@ -15,6 +15,7 @@ from tests.store.factories import (
     fail,
     never,
     new_lease,
+    new_run,
     outcome,
     retry,
 )
@@ -23,7 +24,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind, Response
 from onbeat.domain.states import JobState, RunState, Trigger
 from onbeat.store.contract import Store
-from onbeat.store.values import EndRun, Finish, FinishResult, JobChange, LiveRun, Page, RunFilter, Verdict
+from onbeat.store.values import EndRun, Finish, FinishResult, FirePlan, JobChange, LiveRun, Page, RunFilter, Verdict
 
 OTHER = b"\x00" * 16
 LATER = NOW + 60 * SECOND
@@ -391,6 +392,42 @@ async def test_revived_run_waits_where_no_lane_is_free(store: Store, make: Maker
     await make.running(full, NOW)
     await store.leases.revive(blocked, now=LATER, late_after=LATER)
     assert (await make.view(blocked)).lane is None
+
+
+async def test_revived_run_waits_for_its_time_and_gives_its_lane_to_live_work_until_it_begins(
+    store: Store, make: Maker
+) -> None:
+    fire_at, ready_at = NOW + 3_600 * SECOND, NOW + 7_200 * SECOND
+    job = await make.job(next_fire_at=NOW)
+    first, second = [await make.ended(job, NOW - number, state=RunState.FAILED) for number in (9, 8)]
+    for key in (first, second):
+        await store.leases.revive(key, now=NOW, ready_at=ready_at, late_after=NOW)
+    (due,) = await make.due()
+    (hold,) = due.holds
+    assert (hold.scheduled_at, hold.is_brought_back, hold.ready_at, due.waiting) == (NOW - 9, True, ready_at, None)
+    run = new_run(fire_at, displaces=first.scheduled_at)
+    await make.fire(FirePlan(next_fire_at=2 * ready_at, runs=(run,)), now=fire_at)
+    assert [(await make.view(key)).lane for key in (first, second)] == [None, None]
+    live = await make.claim_one(now=fire_at)
+    assert live is not None
+    assert live.key == RunKey(job.job_id, fire_at)
+    await make.finish(live.key, live.token, now=fire_at)
+    assert await make.claim_one(now=fire_at) is None
+    for key in (first, second):
+        begun = await make.claim_one(now=ready_at)
+        assert begun is not None
+        assert begun.key == key
+        await make.finish(begun.key, begun.token, now=ready_at)
+
+
+async def test_waiting_revived_run_lets_those_of_the_schedule_go_first(store: Store, make: Maker) -> None:
+    job = await make.job()
+    revived = await make.ended(job, NOW - 9, state=RunState.FAILED)
+    key, token = await make.running(job, NOW - 8)
+    await store.leases.revive(revived, now=NOW, late_after=NOW)
+    waiting = await make.waiting(job, NOW)
+    await make.finish(key, token)
+    assert ((await make.view(waiting)).lane, (await make.view(revived)).lane) == (0, None)
 
 
 async def test_run_that_succeeded_lives_or_is_unknown_is_not_revived(store: Store, make: Maker) -> None:

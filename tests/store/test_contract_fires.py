@@ -207,6 +207,9 @@ async def test_recovery_places_count_caught_up_runs_that_have_not_begun_by_secon
     await make.running(job, NOW - 10, trigger=Trigger.CATCH_UP, lane=3)
     await make.pending(job, NOW - 11, lane=4)
     assert sorted(await store.fires.recovery_places()) == [(NOW // SECOND, 2), (NOW // SECOND + 1, 1)]
+    back = await make.ended(await make.job(), state=RunState.FAILED)
+    await store.leases.revive(back, now=NOW, ready_at=NOW + SECOND, late_after=NOW)
+    assert sorted(await store.fires.recovery_places()) == [(NOW // SECOND, 2), (NOW // SECOND + 1, 2)]
 
 
 async def test_cancelled_running_run_is_asked_to_stop(store: Store, make: Maker) -> None:
@@ -333,6 +336,41 @@ async def test_next_due_at_is_the_earliest_clock(store: Store, make: Maker) -> N
     await make.job(next_fire_at=NOW + 5)
     await make.job(next_fire_at=NOW + 3)
     assert await store.fires.next_due_at() == NOW + 3
+
+
+async def test_only_clocks_of_the_given_slots_are_taken(store: Store, make: Maker) -> None:
+    jobs = [await make.job(next_fire_at=NOW - age) for age in (40, 30, 20, 10)]
+    slot_of = {job.job_id: job.job_id % store.slots for job in jobs}
+    assert len(set(slot_of.values())) == 4
+    theirs = [slot_of[jobs[1].job_id], slot_of[jobs[3].job_id]]
+    taken: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        taken.append(due.job.job_id)
+        return plan()
+
+    assert (await store.fires.record_due(now=NOW, limit=9, decide=decide, slots=())).jobs == 0
+    batch = await store.fires.record_due(now=NOW, limit=1, decide=decide, slots=theirs)
+    assert (batch.jobs, batch.next_due_at) == (1, NOW - 10)
+    latest = await store.fires.record_due(now=NOW, limit=9, latest=8, decide=decide, slots=theirs)
+    assert (latest.jobs, latest.next_due_at) == (1, NOW + HOUR)
+    assert taken == [jobs[1].job_id, jobs[3].job_id]
+    assert (await store.fires.record_due(now=NOW, limit=9, decide=decide)).jobs == 2
+
+
+async def test_a_job_named_by_only_may_be_in_any_slot(store: Store, make: Maker) -> None:
+    job = await make.job()
+    foreign = [(job.job_id + 1) % store.slots]
+    batch = await store.fires.record_due(now=NOW, limit=9, decide=lambda _due: plan(), only=job.job_id, slots=foreign)
+    assert (batch.jobs, batch.next_due_at) == (1, None)
+
+
+async def test_next_due_at_of_slots_is_the_earliest_clock_in_them(store: Store, make: Maker) -> None:
+    jobs = [await make.job(next_fire_at=NOW + after) for after in (3, 5)]
+    slots = [job.job_id % store.slots for job in jobs]
+    assert await store.fires.next_due_at(slots=slots) == NOW + 3
+    assert await store.fires.next_due_at(slots=slots[1:]) == NOW + 5
+    assert await store.fires.next_due_at(slots=()) is None
 
 
 async def test_pruning_does_not_reopen_a_fire(store: Store, make: Maker) -> None:

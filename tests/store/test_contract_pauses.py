@@ -113,6 +113,6 @@ async def test_a_completed_job_that_a_calendar_gives_new_instants_goes_over_to_t
     job = await make.job(state=JobState.COMPLETED, next_fire_at=None, calendars=("feasts",))
     await store.pauses.begin(pause())
     await store.calendars.put("default", "feasts", rules="[1]", now=NOW)
-    await store.calendars.replan(now=LATER, limit=10, decide=lambda _job: LATER + SECOND)
+    await store.calendars.replan(now=LATER, limit=10, revision=2, decide=lambda _job: LATER + SECOND)
     after = await make.reread(job)
     assert (after.state, after.paused_by, after.paused_at, after.next_fire_at) == (JobState.PAUSED, "", LATER, None)

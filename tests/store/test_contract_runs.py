@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.store.factories import FAILURE, NOW, SECOND, Maker, fail, new_lease, retry
+import msgspec
+from tests.store.factories import FAILURE, NOW, SECOND, Maker, fail, new_lease, outcome, retry
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.outcome import Outcome, OutcomeKind, Response
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.contract import Store
 from onbeat.store.values import FirePlan, JobChange, Mark, Page, RunFilter, RunView, StoredJob
@@ -188,3 +190,72 @@ async def test_view_of_a_waiting_retry_shows_its_last_attempt(store: Store, make
         1_500,
     )
     assert (view.worker, view.attempt_started_at, view.finished_at) == ("w9", NOW, None)
+
+
+async def test_revivable_runs_are_found_oldest_first_page_by_page(store: Store, make: Maker) -> None:
+    job, other = await make.job(), await make.job()
+    keys = [
+        await make.ended(which, NOW + number, state=state)
+        for number, state in enumerate((RunState.FAILED, RunState.TIMED_OUT, RunState.CANCELLED, RunState.UNKNOWN))
+        for which in (job, other)
+    ]
+    await make.ended(job, NOW + 10)
+    await make.pending(job, NOW + 11)
+    await mark(make, job, Mark(NOW - 60 * SECOND, NOW - SECOND, 60, RunState.MISSED))
+    keys.sort(key=lambda key: (key.scheduled_at, key.job_id))
+
+    async def walk(where: RunFilter, *, limit: int) -> list[RunKey]:
+        found: list[RunKey] = []
+        after: tuple[int, ...] | None = None
+        while page := await store.runs.find_revivable(where, Page(limit=limit, after=after)):
+            found += [view.key for view in page]
+            after = (found[-1].scheduled_at, found[-1].job_id)
+        return found
+
+    for limit in (1, 3, 100):
+        assert await walk(RunFilter(), limit=limit) == keys
+        for which in (job, other):
+            of_job = [key for key in keys if key.job_id == which.job_id]
+            assert await walk(RunFilter(job_id=which.job_id), limit=limit) == of_job
+    failed = frozenset({RunState.FAILED, RunState.SUCCEEDED})
+    assert await walk(RunFilter(states=failed), limit=9) == keys[:2]
+    assert await walk(RunFilter(scheduled_from=NOW + 1, scheduled_to=NOW + 3), limit=9) == keys[2:6]
+    assert await walk(RunFilter(late=True), limit=9) == []
+    of_the_second = RunFilter(job_id=keys[1].job_id)
+    behind_the_first = await store.runs.find_revivable(of_the_second, Page(after=(NOW, keys[0].job_id)))
+    assert behind_the_first[0].key == keys[1]
+
+
+async def test_the_last_response_of_a_run_is_that_of_its_last_attempt(store: Store, make: Maker) -> None:
+    job = await make.job(max_running=9)
+
+    async def attempts_of(instant: int, *outcomes: Outcome) -> RunKey:
+        lane = instant - NOW
+        key, token = await make.running(job, instant, lane=lane)
+        for number, seen in enumerate(outcomes, start=1):
+            is_last = number == len(outcomes)
+            await make.finish(key, token, seen, decide=fail() if is_last else retry(NOW))
+            if not is_last:
+                leased = await make.claim_one()
+                assert leased is not None
+                token = leased.token
+        return key
+
+    first, second = (
+        outcome(OutcomeKind.HTTP_STATUS, status=500, response=Response(body=text)) for text in (b"a", b"b")
+    )
+    refused = outcome(OutcomeKind.REFUSED)
+    answered = await attempts_of(NOW, first, second)
+    unanswered = await attempts_of(NOW + 1, first, refused)
+    succeeded = await attempts_of(NOW + 4, first, outcome(response=Response(body=b"good")))
+    waiting, token = await make.running(job, NOW + 2, lane=2)
+    await make.finish(waiting, token, second, decide=retry(NOW + HOUR))
+    fresh = await make.pending(job, NOW + 3, lane=3)
+    found = await store.runs.last_responses([answered, unanswered, succeeded, waiting, fresh, RunKey(1, 1)])
+    assert {key: msgspec.json.decode(text, type=Response).body for key, text in found.items()} == {
+        answered: b"b",
+        succeeded: b"good",
+        waiting: b"b",
+    }
+    await store.leases.revive(answered, now=NOW, late_after=NOW)
+    assert set(await store.runs.last_responses([answered])) == {answered}

@@ -28,6 +28,7 @@ NOUNS = (
     "nodes",
     "pauses",
     "runs",
+    "streaks",
 )
 SMALL = {
     "api_keys",
@@ -48,6 +49,7 @@ READS_ALL = {
     "drop_backfills_of_gone_jobs",  # few
     "calendar_to_replan",  # stops at the first row of an index that is usually empty
     "any_after_finish",  # stops at the first row of a table that is usually empty
+    "any_streak",
     "any_waiting",  # stops at the first row of an index that is usually empty
     "find_live",  # live_runs is small
     "count_live",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.database import Data, look
 
-from onbeat.domain.ids import RunKey, format_run_id, parse_job_id
+from onbeat.domain.ids import parse_job_id
 from onbeat.domain.model import decode_definition
 from onbeat.domain.timetable import compile_timetable
 
@@ -40,11 +40,3 @@ def planned_instants(data: Data, job_id: str) -> list[int]:
         instants.append(instant)
         instant = timetable.next_after(instant)
     return instants
-
-
-def live_states(data: Data) -> list[tuple[str, str]]:
-    """`(run id, state)` of every run that has not ended."""
-    return [
-        (format_run_id(RunKey(job_id, scheduled_at)), state)
-        for job_id, scheduled_at, state in look(data, "select job_id, scheduled_at, state from live_runs")
-    ]

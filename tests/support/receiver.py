@@ -7,6 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from onbeat.clock import host_time_us
+from onbeat.domain.ids import parse_run_id
+from onbeat.testing.events import Delivery
+
 
 @dataclass(frozen=True)
 class Call:
@@ -15,6 +19,7 @@ class Call:
     path: str
     headers: dict[str, str]
     body: bytes
+    arrived_at: int = 0
 
     @property
     def run_id(self) -> str:
@@ -51,12 +56,20 @@ class Receiver:
     answer: Answer = _accept
     calls: list[Call] = field(default_factory=list)
     port: int = 0
+    _statuses: dict[int, int] = field(default_factory=dict)
     _connections: set[asyncio.Task[object]] = field(default_factory=set)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hook"
+
+    def deliveries(self) -> list[Delivery]:
+        """Every call as the history checker reads it."""
+        return [
+            Delivery(parse_run_id(call.run_id), call.attempt, call.arrived_at, self._statuses.get(number))
+            for number, call in enumerate(self.calls)
+        ]
 
     async def wait_for(self, holds: Callable[[list[Call]], bool], *, timeout_s: float = 30.0) -> None:
         """Until the calls so far satisfy `holds`."""
@@ -82,13 +95,15 @@ class Receiver:
                     name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
                 }
                 body = await reader.readexactly(int(received.get("content-length", "0")))
-                call = Call(path=head[0].split(" ")[1], headers=received, body=body)
+                call = Call(path=head[0].split(" ")[1], headers=received, body=body, arrived_at=host_time_us())
                 async with self._changed:
+                    number = len(self.calls)
                     self.calls.append(call)
                     self._changed.notify_all()
                 answer = await self.answer(call)
                 reply = Reply(answer) if isinstance(answer, int) else answer
                 headers = "".join(f"{name}: {value}\r\n" for name, value in reply.headers.items())
+                self._statuses[number] = reply.status  # before the write: what is cut after it may still have arrived
                 writer.write(f"HTTP/1.1 {reply.status} X\r\n{headers}content-length: 2\r\n\r\nok".encode())
                 await writer.drain()
         writer.close()

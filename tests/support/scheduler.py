@@ -27,9 +27,11 @@ from onbeat.services.handoff import Handoff
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.jobs import Change, Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.membership import Membership
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
 from onbeat.services.secret_box import SecretBox
@@ -58,12 +60,15 @@ class Scheduler:
         self.running = RunningHere()
         self.endings = Endings()
         self.jitter = random.Random(1)
+        self.recovery = Recovery(per_s=RECOVERY_PER_S)
+        self.dispatch_wake = Wake()
         self.secrets = SigningSecrets(store=store, clock=clock, box=SecretBox(bytes(32)))
         self.almanac = Almanac(store=store)
         self.blackouts = Blackouts(store=store, clock=clock, almanac=self.almanac)
         self.calendars = Calendars(
-            store=store, clock=clock, almanac=self.almanac, replan_wake=Wake(), dispatch_wake=Wake()
+            store=store, clock=clock, almanac=self.almanac, replan_wake=Wake(), dispatch_wake=self.dispatch_wake
         )
+        self.recovery = Recovery(per_s=RECOVERY_PER_S)
         self.dispatch = Dispatch(
             store=store,
             clock=clock,
@@ -71,21 +76,22 @@ class Scheduler:
             definitions=self.definitions,
             almanac=self.almanac,
             running=self.running,
-            recovery=Recovery(per_s=RECOVERY_PER_S),
+            recovery=self.recovery,
             lease_s=LEASE_S,
         )
         self.jobs = Jobs(
             store=store,
             clock=clock,
             dispatch=self.dispatch,
-            dispatch_wake=Wake(),
+            dispatch_wake=self.dispatch_wake,
             running=self.running,
             secrets=self.secrets,
             almanac=self.almanac,
             egress=EgressRules.for_development(),
             can_be_called=True,
         )
-        self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running)
+        self.runs = Runs(store=store, clock=clock, handoff=self.handoff, running=self.running, recovery=self.recovery)
+        self.resumptions = Resumptions(store=store, jobs=self.jobs, runs=self.runs)
         self.pauses = Pauses(store=store, clock=clock, jobs=self.jobs, runs=self.runs, wake=Wake())
         self.backfills = Backfills(
             store=store,
@@ -126,6 +132,18 @@ class Scheduler:
             public_url=PUBLIC_URL,
             lease_s=LEASE_S,
             jitter=self.jitter,
+        )
+
+    def membership_of(self, name: str) -> Membership:
+        """The place of a node of that name."""
+        return Membership(
+            name=name,
+            about={"pid": 1},
+            store=self.store,
+            clock=self.clock,
+            dispatch=self.dispatch,
+            recovery=self.recovery,
+            dispatch_wake=self.dispatch_wake,
         )
 
     async def job(self, *schedules: DraftSchedule, **changes: Any) -> StoredJob:

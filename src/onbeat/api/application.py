@@ -17,6 +17,7 @@ from onbeat.api import (
     health,
     job_actions,
     jobs,
+    nodes,
     pauses,
     retries,
     runs,
@@ -63,6 +64,7 @@ def build_api(context: ApiContext) -> FastAPI:
         calendars.router,
         blackouts.router,
         admin.router,
+        nodes.router,
         health.router,
         health.metrics_router,
     ):

@@ -25,7 +25,7 @@ from onbeat.api.schemas.bulk import (
     check_filter,
     read_arguments,
 )
-from onbeat.api.schemas.job_actions import PauseBody, TriggerBody
+from onbeat.api.schemas.job_actions import PauseBody, ResumeBody, TriggerBody
 from onbeat.api.schemas.jobs import write_payload
 from onbeat.domain.errors import JobNotFound, RequestError
 from onbeat.domain.ids import format_job_id
@@ -87,8 +87,8 @@ def _action(context: ApiContext, arguments: JobArguments, *, adds_tag: bool) -> 
             return _trigger(context, arguments)
         case TagBody():
             return _retag(context, arguments.tag, adds=adds_tag)
-        case _:
-            return _resume(context)
+        case ResumeBody():
+            return _resume(context, replays=arguments.replay == "failed")
 
 
 def _pause(context: ApiContext, arguments: PauseBody) -> Act:
@@ -103,9 +103,13 @@ def _pause(context: ApiContext, arguments: PauseBody) -> Act:
     return act
 
 
-def _resume(context: ApiContext) -> Act:
+def _resume(context: ApiContext, *, replays: bool) -> Act:
     async def act(job: StoredJob) -> bool:
-        return (await context.jobs.resume(job.job_id)).version != job.version
+        if replays:
+            resumed = (await context.resumptions.resume(job.job_id)).job
+        else:
+            resumed = await context.jobs.resume(job.job_id)
+        return resumed.version != job.version
 
     return act
 

@@ -17,7 +17,9 @@ from onbeat.services.callbacks import Callbacks
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.runs import Runs
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.values import Counts
@@ -33,6 +35,7 @@ class ApiContext:
     blackouts: Blackouts
     almanac: Almanac
     runs: Runs
+    resumptions: Resumptions
     callbacks: Callbacks
     pauses: Pauses
     backfills: Backfills
@@ -40,6 +43,7 @@ class ApiContext:
     keys: ApiKeys | None  # None: `onbeat dev`, which binds loopback and needs no keys
     secrets: SigningSecrets
     idempotency: Idempotency
+    nodes: NodeList
     clock: Clock
     counts: Callable[[], Awaitable[Counts]]
     failing_loops: Callable[[], list[str]]

@@ -8,12 +8,14 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import Field
 
 from onbeat.api.answers import json_answer, problems
 from onbeat.api.auth import Admin
 from onbeat.api.context import context_of
 from onbeat.api.route import EdgeRoute
 from onbeat.api.schemas.base import View
+from onbeat.clock import describe_skew
 from onbeat.domain.errors import OnbeatError
 
 router = APIRouter(tags=["health"])
@@ -34,6 +36,7 @@ class ReadinessView(View):
 
     ready: bool
     reasons: list[str]
+    warnings: list[str] = Field(description="It does its work, and somebody should look after this all the same")
 
 
 @router.get("/healthz", response_model=HealthView, summary="Is the process alive?")
@@ -57,7 +60,11 @@ async def readyz(request: Request) -> Response:
             await context.counts()
     except (OnbeatError, TimeoutError):
         reasons.append("the database does not answer")
-    return json_answer({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+    skew = describe_skew(context.clock.skew_us)
+    # Such a host stays in rotation: its clock decides nothing, and were the database's the wrong one, all would go.
+    warnings = [] if skew is None else [skew]
+    status = 503 if reasons else 200
+    return json_answer({"ready": not reasons, "reasons": reasons, "warnings": warnings}, status=status)
 
 
 @metrics_router.get(
@@ -71,4 +78,5 @@ async def metrics(request: Request, _principal: Admin) -> Response:
     with contextlib.suppress(OnbeatError, TimeoutError):  # the other figures are wanted then most of all
         async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
             context.metrics.overdue.set(await context.runs.count_overdue())
+    context.metrics.clock_skew.set(context.clock.skew_us / 1e6)
     return Response(context.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -12,8 +12,8 @@ from onbeat.api.context import context_of
 from onbeat.api.jobs import job_answer, own_job
 from onbeat.api.route import EdgeRoute
 from onbeat.api.schemas.base import moment
-from onbeat.api.schemas.job_actions import NextView, NothingBody, PauseBody, PausedView, TriggerBody
-from onbeat.api.schemas.job_views import JobView, view_job
+from onbeat.api.schemas.job_actions import NextView, PauseBody, PausedView, ResumeBody, ResumedView, TriggerBody
+from onbeat.api.schemas.job_views import view_job
 from onbeat.api.schemas.jobs import write_payload
 from onbeat.api.schemas.kept_out import view_kept_out
 from onbeat.api.schemas.runs import TriggeredView, view_run
@@ -23,8 +23,6 @@ from onbeat.domain.webhook import check_text
 from onbeat.services.pauses import check_until
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"], route_class=EdgeRoute)
-
-NOTHING = NothingBody()
 
 
 @router.post("/pause", response_model=PausedView, responses=problems(404, 409, 422), summary="Pause a job")
@@ -47,16 +45,23 @@ async def pause_job(
     return await once(produce)
 
 
-@router.post("/resume", response_model=JobView, responses=problems(404, 409, 422), summary="Resume a job")
+@router.post("/resume", response_model=ResumedView, responses=problems(404, 409, 422), summary="Resume a job")
 async def resume_job(
-    request: Request, job_id: str, principal: JobsWriter, once: AnswerOnce, _body: NothingBody = NOTHING
+    request: Request, job_id: str, principal: JobsWriter, once: AnswerOnce, body: ResumeBody = ResumeBody()
 ) -> Response:
-    """Goes on at the next future instant. Instants of the pause are recorded as skipped and never made up for."""
+    """Goes on at the next future instant. Instants of the pause are recorded as skipped; a backfill makes up for them.
+
+    With `replay`, runs that failed before the pause come back first. On a job that goes on already it does nothing.
+    """
     context = context_of(request)
     job = await own_job(context, principal, job_id)
 
     async def produce() -> Response:
-        return job_answer(await context.jobs.resume(job.job_id))
+        if body.replay == "none":
+            return job_answer(await context.jobs.resume(job.job_id))
+        resumed = await context.resumptions.resume(job.job_id)
+        view = view_job(resumed.job) | {"replayed": {"count": resumed.replayed, "left": resumed.left}}
+        return json_answer(view, headers={"etag": etag(resumed.job.version)})
 
     return await once(produce)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -12,13 +12,22 @@ from onbeat.api.context import ApiContext, context_of
 from onbeat.api.pages import Cursor, Limit, page_answer, read_page
 from onbeat.api.route import EdgeRoute, QueryRefused
 from onbeat.api.schemas.job_actions import NothingBody
-from onbeat.api.schemas.runs import AttemptList, RunPage, RunStateName, RunView, view_attempt, view_run
+from onbeat.api.schemas.runs import (
+    AttemptList,
+    RunPage,
+    RunStateName,
+    RunView,
+    view_attempt,
+    view_response,
+    view_run,
+)
 from onbeat.domain.errors import IdInvalid, JobNotFound, RequestError, RunNotFound
 from onbeat.domain.ids import RunKey, parse_job_id, parse_run_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.states import RunState
 from onbeat.services.api_keys import Principal
 from onbeat.store.values import RunFilter
+from onbeat.store.values import RunView as StoredRun
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=EdgeRoute)
 
@@ -43,6 +52,7 @@ async def list_runs(
     late: Annotated[bool | None, Query()] = None,
     scheduled_from: Annotated[str | None, Query(alias="from", max_length=64, description="RFC 3339, inclusive")] = None,
     scheduled_to: Annotated[str | None, Query(alias="to", max_length=64, description="RFC 3339, exclusive")] = None,
+    response: Annotated[bool, Query(description="Show what the last attempt of each was answered")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -56,8 +66,14 @@ async def list_runs(
         scheduled_to=_read_instant(scheduled_to, "to"),
     )
     runs = await context.runs.find(where, read_page(limit, cursor, kind=LISTS), namespace=principal.namespace)
+    responses = await context.runs.last_responses(runs[:limit]) if response else {}
+
+    def view(run: StoredRun) -> dict[str, Any]:
+        shown = {"response": view_response(responses.get(run.key))} if response else {}
+        return view_run(run) | shown
+
     return page_answer(
-        runs, limit=limit, kind=LISTS, view=view_run, place=lambda run: (run.key.scheduled_at, run.key.job_id)
+        runs, limit=limit, kind=LISTS, view=view, place=lambda run: (run.key.scheduled_at, run.key.job_id)
     )
 
 
@@ -92,7 +108,9 @@ async def cancel_run(
 async def retry_run(
     request: Request, run_id: str, principal: RunsWriter, once: AnswerOnce, _body: NothingBody = NOTHING
 ) -> Response:
-    """Brings a run that ended without success back under its own id, so that receivers can tell it is the same."""
+    """Brings a run that ended without success back under its own id, so that receivers can tell it is the same. Refused
+    while its job is paused, and for good once that is deleted.
+    """
     context = context_of(request)
     key = await _own(context, principal, run_id)
 

@@ -79,6 +79,7 @@ class PreviewView(View):
 async def preview_schedules(request: Request, body: PreviewBody, principal: JobsReader) -> Response:
     context = context_of(request)
     now = context.clock.now()
+    await context.almanac.refresh(now=now)
     calendars = context.almanac.calendars(principal.namespace)
     after = now if body.after is None else parse_instant(body.after, field="after")
     schedules = settle_anchors(read_schedules(body.schedules, body.timezone), now=now)

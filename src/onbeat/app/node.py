@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import msgspec
 import structlog
 
 from onbeat.api.context import ApiContext
@@ -27,12 +27,12 @@ from onbeat.loops.dispatcher import dispatcher_loop
 from onbeat.loops.loop import Loop
 from onbeat.loops.maintenance import (
     backfills_loop,
-    heartbeat_loop,
     pauses_loop,
     reaper_loop,
     replanner_loop,
     retention_loop,
 )
+from onbeat.loops.membership import membership_loop, sweeper_loop
 from onbeat.loops.supervisor import StopSignal, Supervisor
 from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
@@ -92,6 +92,9 @@ class _Node:
         self._dev = dev
         self._metrics = Metrics()
         self._name = process_name()
+        self._membership = services.membership_of(
+            self._name, about={"version": version("onbeat"), "pid": os.getpid(), "workers": settings.workers}
+        )
         self._supervisor = Supervisor(on_failure=stop.trigger)
 
     async def run(self) -> int:
@@ -99,10 +102,8 @@ class _Node:
         services, settings = self._services, self._settings
         await services.secrets.check_master_key()
         worker, sender = self._local_worker()
-        dispatcher = dispatcher_loop(
-            services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
-        )
-        self._supervisor.start([dispatcher, *worker.loops, *self._maintenance()])
+        firing = self._firing()
+        self._supervisor.start([*firing, *worker.loops, *self._maintenance()])
         server = ApiServer(self._api(), settings.host, settings.port)
         try:
             url = await server.start()
@@ -110,16 +111,30 @@ class _Node:
             if self._dev is not None and self._dev.on_ready is not None:
                 self._dev.on_ready(url)
             await self._stop.wait()
-            dispatcher.stop()
+            for loop in firing:
+                loop.stop()
             services.handoff.close()
-            drained = await worker.drain(settings.drain_s)
+            # Others fire in these slots while what runs here takes its time.
+            _, drained = await asyncio.gather(self._leave(), worker.drain(settings.drain_s))
         finally:
             await server.stop()
             await sender.close()
             await self._supervisor.stop()
-            with contextlib.suppress(OnbeatError):
-                await services.store.nodes.leave(self._name)
+            await self._leave()
         return EXIT_OK if drained else EXIT_GAVE_BACK
+
+    async def _leave(self) -> None:
+        with contextlib.suppress(OnbeatError):
+            await self._membership.leave()
+
+    def _firing(self) -> list[Loop]:
+        services = self._services
+        dispatcher = dispatcher_loop(
+            services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
+        )
+        if not services.store.is_shared:
+            return [dispatcher]
+        return [dispatcher, sweeper_loop(services.dispatch, metrics=self._metrics)]
 
     def _local_worker(self) -> tuple[Worker, Sender]:
         services, settings = self._services, self._settings
@@ -139,16 +154,13 @@ class _Node:
 
     def _maintenance(self) -> list[Loop]:
         services = self._services
-        detail = msgspec.json.encode(
-            {"version": version("onbeat"), "pid": os.getpid(), "workers": self._settings.workers}
-        )
         return [
             reaper_loop(services.reap),
             retention_loop(services.retain),
             replanner_loop(services.calendars, wake=services.replan_wake),
             pauses_loop(services.pauses, clock=services.clock, wake=services.pauses_wake),
             backfills_loop(services.backfills, clock=services.clock, wake=services.backfills_wake),
-            heartbeat_loop(services.store, clock=services.clock, name=self._name, kind="node", detail=detail.decode()),
+            membership_loop(self._membership, is_shared=services.store.is_shared),
         ]
 
     def _api(self) -> ApiContext:
@@ -159,6 +171,7 @@ class _Node:
             blackouts=services.blackouts,
             almanac=services.almanac,
             runs=services.runs,
+            resumptions=services.resumptions,
             callbacks=services.callbacks,
             pauses=services.pauses,
             backfills=services.backfills,
@@ -166,6 +179,7 @@ class _Node:
             keys=None if self._dev is not None else services.keys,
             secrets=services.secrets,
             idempotency=services.idempotency,
+            nodes=services.nodes,
             clock=services.clock,
             counts=services.store.counts,
             failing_loops=lambda: self._supervisor.failing,

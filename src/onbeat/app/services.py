@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -26,9 +26,12 @@ from onbeat.services.handoff import Handoff
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
+from onbeat.services.membership import Membership
+from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
+from onbeat.services.resumptions import Resumptions
 from onbeat.services.retain import Retain
 from onbeat.services.running import RunningHere
 from onbeat.services.runs import Runs
@@ -49,6 +52,7 @@ class Services:
     clock: DatabaseClock
     handoff: Handoff
     dispatch: Dispatch
+    recovery: Recovery
     dispatch_wake: Wake
     running: RunningHere
     definitions: DefinitionCache
@@ -61,6 +65,7 @@ class Services:
     replan_wake: Wake
     jobs: Jobs
     runs: Runs
+    resumptions: Resumptions
     pauses: Pauses
     pauses_wake: Wake
     callbacks: Callbacks
@@ -69,6 +74,7 @@ class Services:
     keys: ApiKeys
     secrets: SigningSecrets
     idempotency: Idempotency
+    nodes: NodeList
     egress: EgressRules
     jitter: random.Random
     lease_s: float
@@ -87,6 +93,18 @@ class Services:
             public_url=self.public_url,
             lease_s=self.lease_s,
             jitter=self.jitter,
+        )
+
+    def membership_of(self, name: str, *, about: Mapping[str, str | int]) -> Membership:
+        """The place of a node of that name among the others; `about` is what people want to know of its process."""
+        return Membership(
+            name=name,
+            about=about,
+            store=self.store,
+            clock=self.clock,
+            dispatch=self.dispatch,
+            recovery=self.recovery,
+            dispatch_wake=self.dispatch_wake,
         )
 
 
@@ -138,6 +156,7 @@ def _build_services(
     endings = Endings()
     jitter = random.Random()  # noqa: S311  spreads retries, protects nothing
     secrets = SigningSecrets(store=store, clock=clock, box=box)
+    recovery = Recovery(per_s=settings.recovery_per_s)
     dispatch = Dispatch(
         store=store,
         clock=clock,
@@ -145,7 +164,7 @@ def _build_services(
         definitions=definitions,
         almanac=almanac,
         running=running,
-        recovery=Recovery(per_s=settings.recovery_per_s),
+        recovery=recovery,
         lease_s=settings.lease_s,
     )
     jobs = Jobs(
@@ -159,13 +178,14 @@ def _build_services(
         egress=egress,
         can_be_called=settings.public_url is not None,
     )
-    runs = Runs(store=store, clock=clock, handoff=handoff, running=running)
+    runs = Runs(store=store, clock=clock, handoff=handoff, running=running, recovery=recovery)
     pauses_wake = Wake()
     return Services(
         store=store,
         clock=clock,
         handoff=handoff,
         dispatch=dispatch,
+        recovery=recovery,
         dispatch_wake=dispatch_wake,
         running=running,
         definitions=definitions,
@@ -187,6 +207,7 @@ def _build_services(
         replan_wake=replan_wake,
         jobs=jobs,
         runs=runs,
+        resumptions=Resumptions(store=store, jobs=jobs, runs=runs),
         pauses=Pauses(store=store, clock=clock, jobs=jobs, runs=runs, wake=pauses_wake),
         pauses_wake=pauses_wake,
         callbacks=Callbacks(
@@ -197,6 +218,7 @@ def _build_services(
         keys=ApiKeys(store=store, clock=clock),
         secrets=secrets,
         idempotency=Idempotency(store=store, clock=clock),
+        nodes=NodeList(store=store, clock=clock),
         egress=egress,
         jitter=jitter,
         lease_s=settings.lease_s,

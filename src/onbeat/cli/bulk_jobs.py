@@ -8,7 +8,7 @@ import typer
 
 from onbeat.cli.bulk import AllOption, DryRunOption, run_bulk
 from onbeat.cli.connection import DEFAULT_SERVER, JsonOption, ServerOption, connect
-from onbeat.cli.pauses import pause_request
+from onbeat.cli.pauses import ReplayOption, pause_request, resume_request
 
 app = typer.Typer(help="One action on every job that a filter finds.", no_args_is_help=True)
 
@@ -44,12 +44,14 @@ def resume_jobs(
     tag: TagOption = None,
     text: TextOption = None,
     everything: AllOption = False,
+    replay: ReplayOption = "none",
     dry_run: DryRunOption = False,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
     """Let each of them go on at its next planned instant."""
-    _run("resume", {}, _filter(state, tag, text, everything), server, dry_run=dry_run, as_json=as_json)
+    where = _filter(state, tag, text, everything)
+    _run("resume", resume_request(replay), where, server, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("delete")

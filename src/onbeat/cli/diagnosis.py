@@ -37,6 +37,7 @@ def diagnose(data: str, *, server: str) -> list[Finding]:
         check_tzdata(TZDATA_VERSION, system=read_system_tzdata(SYSTEM_ZONES)),
         *(check_database(data, now_us=host_time_us) if is_postgres_url(data) else check_data_file(data)),
         check_clock(server, now_us=host_time_us),
+        check_server(server),
     ]
 
 
@@ -113,3 +114,20 @@ def check_clock(server: str, *, now_us: Callable[[], int]) -> Finding:
     host_s = (before + now_us()) / 2e6
     skew_s = abs(parsedate_to_datetime(told).timestamp() + DATE_GRAIN_S / 2 - host_s)
     return judge_skew("clock", max(skew_s - DATE_GRAIN_S / 2, 0), other=server)
+
+
+def check_server(server: str) -> Finding:
+    """Does the server do its work, and does it see anything amiss with its own host?"""
+    try:
+        with Api(server, timeout_s=3.0) as api:
+            readiness = api.readiness()
+            reasons, warnings = readiness["reasons"], readiness["warnings"]
+    except (ServerUnreachable, ServerRefused):
+        return Finding("server", "ok", f"no server at {server}")
+    except (ValueError, KeyError, TypeError):
+        return Finding("server", "warn", f"{server} is perhaps no onbeat server", "name another with --server")
+    if reasons:
+        return Finding("server", "bad", "; ".join(reasons), "look at its log")
+    if warnings:
+        return Finding("server", "warn", "; ".join(warnings), "let a time service set the clock of its host")
+    return Finding("server", "ok", "does its work")

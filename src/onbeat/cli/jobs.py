@@ -12,7 +12,7 @@ from onbeat.cli.backfills import backfill_job
 from onbeat.cli.connection import DEFAULT_SERVER, CursorOption, JsonOption, LimitOption, ServerOption, connect
 from onbeat.cli.job_views import print_job, print_jobs
 from onbeat.cli.moments import in_zone, zone_of
-from onbeat.cli.pauses import pause_request
+from onbeat.cli.pauses import ReplayOption, pause_request, resume_request
 from onbeat.cli.terminal import clean, print_fields, print_json, print_table
 
 app = typer.Typer(help="Define jobs, look at them, stop and start them.", no_args_is_help=True)
@@ -308,10 +308,22 @@ def pause_job(
 
 
 @app.command("resume")
-def resume_job(job: JobArgument, server: ServerOption = DEFAULT_SERVER, as_json: JsonOption = False) -> None:
-    """Go on at the next planned instant. Nothing is made up for."""
+def resume_job(
+    job: JobArgument,
+    replay: ReplayOption = "none",
+    server: ServerOption = DEFAULT_SERVER,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on at the next planned instant. For those of the pause there is `jobs backfill`."""
     with connect(server) as api:
-        _show(api.resume_job(job), as_json)
+        resumed = api.resume_job(job, resume_request(replay))
+    if as_json:
+        print_json(resumed)
+        return
+    replayed = resumed.pop("replayed", None)
+    print_job(resumed)
+    if replayed is not None:
+        print_fields([("runs brought back", replayed["count"]), ("failed runs left", replayed["left"])])
 
 
 @app.command("trigger")

@@ -17,6 +17,7 @@ from onbeat.cli import (
     jobs,
     keys,
     next_fires,
+    nodes,
     pauses,
     retries,
     runs,
@@ -51,6 +52,7 @@ app.add_typer(blackouts.app, name="blackouts")
 app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(db.app, name="db")
+app.command("nodes")(nodes.list_nodes)
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 

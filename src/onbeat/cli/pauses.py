@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,10 @@ from onbeat.domain.errors import RequestError
 
 TagOption = Annotated[str | None, typer.Option("--tag", help="Every job with this tag.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every job.")]
+ReplayOption = Annotated[
+    Literal["none", "failed"],
+    typer.Option("--replay", help="failed: bring back what failed since it last succeeded. Default: none."),
+]
 
 
 def pause_many(
@@ -76,6 +80,11 @@ def pause_request(*, note: str | None, until: str | None, cancel: bool) -> dict[
     """How to pause, in the API's words."""
     request: dict[str, Any] = {"running": "cancel" if cancel else "finish", "note": note, "until": until}
     return {name: value for name, value in request.items() if value is not None}
+
+
+def resume_request(replay: Literal["none", "failed"]) -> dict[str, Any]:
+    """How to go on, in the API's words."""
+    return {} if replay == "none" else {"replay": replay}
 
 
 def _scope(tag: str | None, everything: bool) -> str | dict[str, str]:

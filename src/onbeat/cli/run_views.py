@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,14 +13,19 @@ from onbeat.cli.terminal import print_fields, print_table
 
 Json = Mapping[str, Any]
 
+RESPONSE_SHOWN = 200
+"""Characters of a body in a table; `--json` has more."""
 
-def print_runs(runs: Iterable[Json], *, jobs: KnownJobs) -> None:
+
+def print_runs(runs: Iterable[Json], *, jobs: KnownJobs, with_response: bool = False) -> None:
     """Runs as a table, each planned instant in its job's zone."""
-    print_table(
-        ("id", "job", "state", "planned", "planned UTC", "lag", "took", "answer"),
-        [run_cells(run, job=jobs.of(run["job_id"])) for run in runs],
-        empty="No runs.",
-    )
+    columns = ("id", "job", "state", "planned", "planned UTC", "lag", "took", "answer")
+    cells = ((run, run_cells(run, job=jobs.of(run["job_id"]))) for run in runs)
+    if with_response:
+        rows = [(*of_run, _response(run.get("response"))) for run, of_run in cells]
+        print_table((*columns, "response"), rows, empty="No runs.")
+    else:
+        print_table(columns, [of_run for _, of_run in cells], empty="No runs.")
 
 
 def run_cells(run: Json, *, job: KnownJob) -> tuple[str, ...]:
@@ -64,6 +70,13 @@ def print_attempts(page: Json, *, timezone: str) -> None:
         ],
         empty="No attempt has failed or been recorded.",
     )
+
+
+def _response(response: Json | None) -> str:
+    if response is None:
+        return ""
+    text = base64.b64decode(response["body"]).decode("utf-8", "replace")
+    return text if len(text) <= RESPONSE_SHOWN else f"{text[:RESPONSE_SHOWN]}…"
 
 
 def _length(milliseconds: float | None) -> str:

@@ -26,6 +26,9 @@ def list_runs(
     job: Annotated[str | None, typer.Option("--job", help="Only of this job: id or key.")] = None,
     state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")] = None,
     late: Annotated[bool | None, typer.Option("--late/--not-late", help="Only those that started after grace.")] = None,
+    response: Annotated[
+        bool, typer.Option("--response", help="Show what the last attempt of each was answered.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing runs as they change.")] = False,
     limit: LimitOption = 50,
     cursor: CursorOption = None,
@@ -39,14 +42,16 @@ def list_runs(
         if job is not None:
             where["job"] = jobs.remember(api.get_job(job))
         if follow:
+            if response:
+                raise typer.BadParameter("answers are not shown while following", param_hint="--response")
             from onbeat.cli.run_following import follow_runs
 
             follow_runs(api, where, jobs=jobs, as_json=as_json)
-        page = api.find_runs(**where, cursor=cursor)
+        page = api.find_runs(**where, response=response or None, cursor=cursor)
         if as_json:
             print_json(page)
             return
-        print_runs(page["items"], jobs=jobs)
+        print_runs(page["items"], jobs=jobs, with_response=response)
     if page.get("next_cursor"):
         print_fields([("more", f"--cursor {page['next_cursor']}")])
 

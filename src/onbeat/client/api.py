@@ -94,9 +94,9 @@ class Api:
         """Tells `last_possible_side_effect_at`."""
         return self._call("POST", f"{self._by_id(job)}/pause", body=body)
 
-    def resume_job(self, job: str) -> Json:
-        """Goes on at the next future instant."""
-        return self._call("POST", f"{self._by_id(job)}/resume", body={})
+    def resume_job(self, job: str, body: Json) -> Json:
+        """Goes on at the next future instant, with `{"replay": "failed"}` after what failed before."""
+        return self._call("POST", f"{self._by_id(job)}/resume", body=body)
 
     def pause_many(self, body: Json) -> Json:
         """Everything, or every job with a tag. Tells `last_possible_side_effect_at`."""
@@ -218,6 +218,15 @@ class Api:
     def find_secrets(self) -> Json:
         """Names and versions, no values."""
         return self._call("GET", "/v1/secrets")
+
+    def find_nodes(self) -> Json:
+        """Every process that works on the server's database."""
+        return self._call("GET", "/v1/nodes")
+
+    def readiness(self) -> Json:
+        """Whether the server does its work, and what should be looked after; needs no key."""
+        answer: Json = self._request("GET", "/readyz").json()
+        return answer
 
     def server_date(self) -> str | None:
         """The server's clock, as the Date header of its health page says."""

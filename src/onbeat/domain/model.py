@@ -141,6 +141,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_before_next: bool = False  # no attempt starts at or after the job's next planned instant
 
 
+class AutoPausePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a job that keeps failing pauses by itself: whichever comes first. See domain/auto_pause.py."""
+
+    failures: int | None = None  # so many failed runs one after the other
+    failing_s: int | None = None  # so long after the first of them
+
+
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything about a job that decides when it fires and what a fire does."""
 
@@ -157,6 +164,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     completion: Literal["response", "callback"] = "response"  # callback: a 2xx only means accepted
     callback_heartbeat_s: int | None = None  # longest silence of a handler that accepted; None: until max_run_time
+    auto_pause: AutoPausePolicy | None = None  # None: however often it fails, it goes on
     spread_s: int = 0  # the job's fires start this much later at most, all by the same length: domain/moved_start.py
     jitter_s: int = 0  # and each by less than this on top
     priority: int = DEFAULT_PRIORITY  # 0..9: of runs that are ready, those of higher ones start first

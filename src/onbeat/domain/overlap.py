@@ -39,6 +39,8 @@ class Hold(Protocol):
     def attempt(self) -> int: ...
     @property
     def ready_at(self) -> int: ...
+    @property
+    def is_brought_back(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +81,19 @@ class Lanes:
         self._policy = policy
         holds = [hold for hold in holds if hold.lane < FIRST_FORCED_LANE]
         self._holders = {hold.lane: hold.scheduled_at for hold in holds}
-        unstarted = [hold for hold in holds if hold.state == RunState.PENDING and hold.attempt == 0]
+        waiting_to_start = [hold for hold in holds if hold.state == RunState.PENDING]
+        unstarted = [hold for hold in waiting_to_start if hold.attempt == 0]
         self._unstarted = {hold.scheduled_at: hold for hold in unstarted if hold.trigger == Trigger.SCHEDULE}
         self._recovering = {hold.scheduled_at: hold for hold in unstarted if hold.trigger in RECOVERY}
+        self._recovering |= {hold.scheduled_at: hold for hold in waiting_to_start if hold.is_brought_back}
         self._waiting = waiting
 
     def admit(self, scheduled_at: int, trigger: Trigger) -> Admission:
         """Decide for one fire and remember the decision.
 
         - A free lane is taken.
-        - Caught-up and backfilled runs that have not begun make room: their place may lie far in the future, and live
-          work goes first. The newest of them waits again.
+        - Runs that make up for the past and have not begun make room, also those that a person brought back: their
+          place may lie far in the future, and live work goes first. The newest of them waits again.
         - `queue`: at most one scheduled fire waits and the newest wins. A fire that holds a lane but has not started
           (no worker was free) waits too; the newer one takes over its lane and its place, so that it cannot starve.
         - `skip`, and `allow` when even its lanes are full: skipped.

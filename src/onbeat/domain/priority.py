@@ -20,7 +20,12 @@ RECOVERY_STEPS: Final = 60
 
 def standing(priority: int, trigger: Trigger) -> int:
     """The priority with which a run of a job stands in line."""
-    return priority - RECOVERY_STEPS if trigger in RECOVERY else priority
+    return standing_behind(priority) if trigger in RECOVERY else priority
+
+
+def standing_behind(priority: int) -> int:
+    """The priority of a run that makes up for the past, whatever made it first."""
+    return priority - RECOVERY_STEPS
 
 
 def place(*, ready_at: int, standing: int) -> int:

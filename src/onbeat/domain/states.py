@@ -77,6 +77,9 @@ TRANSITIONS: dict[RunState | str, frozenset[RunState]] = {
     RunState.SKIPPED: frozenset(),
 }
 
+REVIVABLE = frozenset(state for state in ENDED if RunState.PENDING in TRANSITIONS[state])
+"""From these a person may bring a run back."""
+
 
 def may_follow(before: RunState | str, after: RunState) -> bool:
     """True where the transition table allows `before` → `after`."""

@@ -12,10 +12,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from onbeat.domain import cron
 from onbeat.domain.bounds import BoundedPlan, Plan, cut
 from onbeat.domain.calendar import Calendar
 from onbeat.domain.calendar_plan import FilteredPlan, Gate, RolledPlan, ZonedCalendar
-from onbeat.domain.cron import depends_on_job, parse_cron
+from onbeat.domain.cron import parse_cron
 from onbeat.domain.errors import DefinitionError, RequestError
 from onbeat.domain.grid import IntervalGrid, OneShot
 from onbeat.domain.instants import next_whole_second, parse_local
@@ -195,14 +196,18 @@ def compile_timetable(
     all jobs with equal schedules unless one holds an H. Raises DefinitionError as `check_schedules` does, so that a
     stored definition which an older version accepted, or whose calendar is gone, parks its own job only.
     """
-    spreads = any(
+    used = tuple([calendars[name] for name in calendar_names(schedules) if name in calendars])
+    return _compile(schedules, job_id if depends_on_job(schedules) else None, used)
+
+
+def depends_on_job(schedules: Sequence[Schedule]) -> bool:
+    """True where one of them holds an H: it gives each job other instants."""
+    return any(
         isinstance(schedule, CronSchedule)
         and isinstance(schedule.expression, str)
-        and depends_on_job(schedule.expression)
+        and cron.depends_on_job(schedule.expression)
         for schedule in schedules
     )
-    used = tuple([calendars[name] for name in calendar_names(schedules) if name in calendars])
-    return _compile(schedules, job_id if spreads else None, used)
 
 
 def calendar_names(schedules: Sequence[Schedule]) -> tuple[str, ...]:

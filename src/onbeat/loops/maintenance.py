@@ -1,4 +1,4 @@
-"""The slow loops: take back expired leases, delete old history, plan clocks again, keep this node's heartbeat."""
+"""The slow loops: take back expired leases, delete old history, plan clocks again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from onbeat.services.reap import BATCH as REAP_BATCH
 from onbeat.services.reap import Reap
 from onbeat.services.retain import Retain
 from onbeat.services.wake import Wake
-from onbeat.store.contract import Store
-from onbeat.store.values import NodeInfo
 
 REAP_EVERY_S = 1.0
 """A dead worker's run is offered again at most this long after its lease ended (promise P5 allows 5 s)."""
@@ -33,7 +31,7 @@ BACKFILL_PAUSE_S = 0.05
 PAUSES_EVERY_S = 1.0
 """A job goes on at most this long after its pause ended; what came due meanwhile is inside grace."""
 
-BEAT_EVERY_S = 5.0
+CLOCK_READ_EVERY_S = 5.0
 
 
 def reaper_loop(reap: Reap) -> Loop:
@@ -84,24 +82,11 @@ def pauses_loop(pauses: Pauses, *, clock: Clock, wake: Wake) -> Loop:
     return Loop("pauses", step, wake=wake)
 
 
-def heartbeat_loop(store: Store, *, clock: Clock, name: str, kind: str, detail: str) -> Loop:
-    """Keeps this process's row among the nodes fresh."""
-    started_at = clock.now()
-
-    async def step() -> float:
-        await store.nodes.beat(
-            NodeInfo(name=name, kind=kind, started_at=started_at, seen_at=clock.now(), detail=detail)
-        )
-        return BEAT_EVERY_S
-
-    return Loop("heartbeat", step)
-
-
 def clock_loop(clock: Clock) -> Loop:
     """Keeps the database's time fresh in a process that has no dispatcher."""
 
     async def step() -> float:
         await clock.refresh()
-        return BEAT_EVERY_S
+        return CLOCK_READ_EVERY_S
 
     return Loop("clock", step)

@@ -2,10 +2,12 @@
 
 Decisions inside a transaction, on the store's writer thread, cannot ask the database for them. So all of them are
 loaded when the process starts and again after each change; a reader gets the whole new set or the whole old one.
+Changes by other processes are seen by the store's revision, which whoever is about to decide has compared first.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -28,30 +30,25 @@ class Almanac:
 
     def __init__(self, *, store: Store) -> None:
         self._store = store
+        self._loading = asyncio.Lock()  # a load that began earlier must not end later, and bring back what it read
+        self.revision = -1  # the store's, of what is in memory; what is there may be newer and is never older
         self._versions: dict[tuple[str, str], tuple[str, Calendar]] = {}
         self._by_namespace: Mapping[str, Mapping[str, Calendar]] = {}
         self._blackouts: Mapping[str, tuple[Blackout, ...]] = {}
+
+    async def refresh(self, *, now: int) -> None:
+        """Read what another process has changed, if any may and one has."""
+        if self._store.is_shared and await self._store.almanac_revision() != self.revision:
+            await self.load(now=now)
 
     async def load(self, *, now: int) -> None:
         """Read everything. What cannot be read is left out and told: schedules that name such a calendar are refused,
         and such a blackout holds nothing back.
         """
-        known: dict[tuple[str, str], tuple[str, Calendar]] = {}
-        by_namespace: dict[str, dict[str, Calendar]] = {}
-        for stored in await self._store.calendars.find():
-            calendar = self._read(stored)
-            if calendar is not None:
-                known[stored.namespace, stored.name] = (stored.rules, calendar)
-                by_namespace.setdefault(stored.namespace, {})[stored.name] = calendar
-                _warm(calendar, now=now)
-        self._versions = known
-        self._by_namespace = by_namespace
-        blackouts: dict[str, tuple[Blackout, ...]] = {}
-        for row in await self._store.blackouts.find():
-            blackout = _read_blackout(row)
-            if blackout is not None:
-                blackouts[row.namespace] = (*blackouts.get(row.namespace, ()), blackout)
-        self._blackouts = blackouts
+        async with self._loading:
+            revision = await self._store.almanac_revision()
+            await self._read_all(now=now)
+            self.revision = revision
 
     def calendars(self, namespace: str) -> Mapping[str, Calendar]:
         """The calendars of a namespace, by name."""
@@ -69,6 +66,24 @@ class Almanac:
     def timetable(self, namespace: str, schedules: tuple[Schedule, ...], *, job_id: int | None) -> Timetable:
         """The timetable of a job in that namespace. Raises DefinitionError, also for a calendar that is not there."""
         return compile_timetable(schedules, job_id=job_id, calendars=self.calendars(namespace))
+
+    async def _read_all(self, *, now: int) -> None:
+        known: dict[tuple[str, str], tuple[str, Calendar]] = {}
+        by_namespace: dict[str, dict[str, Calendar]] = {}
+        for stored in await self._store.calendars.find():
+            calendar = self._read(stored)
+            if calendar is not None:
+                known[stored.namespace, stored.name] = (stored.rules, calendar)
+                by_namespace.setdefault(stored.namespace, {})[stored.name] = calendar
+                _warm(calendar, now=now)
+        self._versions = known
+        self._by_namespace = by_namespace
+        blackouts: dict[str, tuple[Blackout, ...]] = {}
+        for row in await self._store.blackouts.find():
+            blackout = _read_blackout(row)
+            if blackout is not None:
+                blackouts[row.namespace] = (*blackouts.get(row.namespace, ()), blackout)
+        self._blackouts = blackouts
 
     def _read(self, stored: StoredCalendar) -> Calendar | None:
         # The same value while the rules stay the same, so that compiled timetables stay good.

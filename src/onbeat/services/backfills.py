@@ -108,6 +108,7 @@ class Backfills:
 
     async def preview(self, job: StoredJob, request: BackfillRequest) -> BackfillPreview:
         """What it would do. Raises as `begin` does, and changes nothing."""
+        await self._almanac.refresh(now=self._clock.now())
         span, instants = await asyncio.to_thread(self._check, job, request)
         timetable = self._timetable(job)
         judge = _Judge(self._almanac, self._definitions, job)
@@ -125,6 +126,7 @@ class Backfills:
 
     async def begin(self, job: StoredJob, request: BackfillRequest) -> StoredBackfill:
         """Write it down; the loop does the rest. Raises RequestError, StateConflict."""
+        await self._almanac.refresh(now=self._clock.now())
         span, instants = await asyncio.to_thread(self._check, job, request)
         new = NewBackfill(
             job.job_id, span.start, span.end, request.order, request.rate_per_s, most=request.most, instants=instants
@@ -156,6 +158,7 @@ class Backfills:
     async def advance(self) -> int | None:
         """One batch of the backfill that is due first. Answer: when the next batch of any is due, if there is one."""
         now = self._clock.now()
+        await self._almanac.refresh(now=now)
         done = await self._store.backfills.advance(
             now=now, choose=self._choose, decide=lambda due, looked: self._decide(due, looked, now=now)
         )
@@ -226,7 +229,7 @@ class Backfills:
         )
 
     def _definition(self, job: StoredJob) -> Definition:
-        return self._definitions.get(job.job_id, job.version, job.definition)
+        return self._definitions.get(job.definition)
 
     def _timetable(self, job: StoredJob) -> Timetable:
         return self._almanac.timetable(job.namespace, self._definition(job).schedules, job_id=job.job_id)
@@ -289,7 +292,7 @@ class _Judge:
         key = (mark.scheduled_at, mark.until)
         if key not in self._timetables:
             try:
-                definition = self._definitions.get(self._job.job_id, found.job_version, found.definition)
+                definition = self._definitions.get(found.definition)
                 timetable = self._almanac.timetable(self._job.namespace, definition.schedules, job_id=self._job.job_id)
             except DefinitionError:
                 self._timetables[key] = None

@@ -96,11 +96,16 @@ class Calendars:
 
     async def replan(self) -> bool:
         """Set the clocks of one batch of jobs whose calendar changed. True: others wait."""
-        done = await self._store.calendars.replan(now=self._clock.now(), limit=REPLAN_BATCH, decide=self._next_fire)
+        await self._almanac.refresh(now=self._clock.now())
+        done = await self._store.calendars.replan(
+            now=self._clock.now(), limit=REPLAN_BATCH, revision=self._almanac.revision, decide=self._next_fire
+        )
         for job_id, reason in done.parked:
             log.error("job_parked", job_id=job_id, reason=reason)
         if done.jobs:
             self._dispatch_wake.set()
+        elif done.more:  # perhaps since a change was written and then could not be loaded
+            await self._almanac.load(now=self._clock.now())
         return done.more
 
     def _next_fire(self, job: StoredJob) -> int | KeepClock | None:

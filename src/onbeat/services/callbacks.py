@@ -66,7 +66,7 @@ class Callbacks:
 
     def _silent_until(self, run: LiveRun, definition: str) -> int | None:
         try:
-            readable = self._definitions.get(run.key.job_id, run.job_version, definition)
+            readable = self._definitions.get(definition)
         except DefinitionError:  # written by hand meanwhile: the run may last as long as it may
             return None
         return silent_until(readable, now=self._clock.now())

@@ -1,19 +1,32 @@
-"""Reading stored definitions: decoded once per job version, with the timetable that belongs to it."""
+"""Reading stored definitions: decoded once per text, however many jobs say the same."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
-from onbeat.domain.model import Definition, decode_definition
+from onbeat.domain.model import AfterFinishSchedule, Definition, decode_definition
+from onbeat.domain.timetable import Timetable, after_finish_of, calendar_names, compile_timetable, depends_on_job
 
-CACHED_DEFINITIONS = 8_192
+CACHED_DEFINITIONS: Final = 8_192
 """About 4 KiB each: at most some 30 MiB, and the jobs that fire most stay in."""
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A definition, and of its schedules what every fire asks."""
+
+    definition: Definition
+    calendar_names: tuple[str, ...]
+    after_finish: AfterFinishSchedule | None
+    timetable: Timetable | None  # None: it depends on the job's id or on calendars too
+
+
 class DefinitionCache:
-    """Decoded definitions by `(job_id, version)`. A version never changes, so nothing is ever invalidated.
+    """Decoded definitions by their JSON text, so that nothing is ever invalidated, also where an operator has mended a
+    row by hand.
 
     Used from the event loop and, inside `decide` callbacks, from the store's writer thread.
     """
@@ -21,25 +34,25 @@ class DefinitionCache:
     def __init__(
         self, *, size: int = CACHED_DEFINITIONS, decode: Callable[[str], Definition] = decode_definition
     ) -> None:
-        self._size = size
-        self._decode = decode
-        self._entries: OrderedDict[tuple[int, int], tuple[str, Definition]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._decoded = lru_cache(maxsize=size)(decode)
+        self._planned = lru_cache(maxsize=size)(self._plan)
 
-    def get(self, job_id: int, version: int, text: str) -> Definition:
-        """The definition behind `text`. Raises DefinitionError where it cannot be read.
+    def get(self, text: str) -> Definition:
+        """The definition behind `text`. Raises DefinitionError where it cannot be read."""
+        return self._decoded(text)
 
-        The text is compared too: an operator may have mended a row by hand without raising its version.
-        """
-        key = (job_id, version)
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and entry[0] == text:
-                self._entries.move_to_end(key)
-                return entry[1]
-        definition = self._decode(text)
-        with self._lock:
-            self._entries[key] = (text, definition)
-            if len(self._entries) > self._size:
-                self._entries.popitem(last=False)
-        return definition
+    def planned(self, text: str) -> Planned:
+        """The same with its schedules. Raises DefinitionError also where those cannot be honoured."""
+        return self._planned(text)
+
+    def _plan(self, text: str) -> Planned:
+        definition = self._decoded(text)
+        schedules = definition.schedules
+        names = calendar_names(schedules)
+        is_shared = not names and not depends_on_job(schedules)
+        return Planned(
+            definition=definition,
+            calendar_names=names,
+            after_finish=after_finish_of(schedules),
+            timetable=compile_timetable(schedules, job_id=None) if is_shared else None,
+        )

@@ -1,11 +1,16 @@
-"""Tells whoever counts how attempts and runs ended in this process."""
+"""Tells whoever counts, and the log, how attempts and runs ended in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+import structlog
+
+from onbeat.domain.ids import format_job_id, format_run_id
 from onbeat.store.values import Finished
+
+log = structlog.get_logger(__name__)
 
 
 class EndingsListener(Protocol):
@@ -26,5 +31,13 @@ class Endings:
 
     def tell(self, answers: Sequence[Finished], *, lost: bool = False) -> None:
         """These attempts ended."""
+        for answer in answers:
+            if answer.paused_job is not None:
+                log.warning(
+                    "job_paused",
+                    job_id=format_job_id(answer.key.job_id),
+                    run_id=format_run_id(answer.key),
+                    reason=answer.paused_job,
+                )
         for listener in self._listeners:
             listener(answers, lost=lost)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from onbeat.domain.auto_pause import check_auto_pause
 from onbeat.domain.backoff import check_retry
 from onbeat.domain.calendar import Calendar
 from onbeat.domain.callback import check_completion
@@ -112,6 +113,7 @@ def check_draft(
     else:
         check_text(definition.target.payload, field="target.payload")
     check_retry(definition.retry)
+    check_auto_pause(definition.auto_pause)
     check_completion(definition, can_be_called=can_be_called)
     timetable = compile_timetable(definition.schedules, job_id=job_id, calendars=calendars)
     first_at = timetable.next_after(now)

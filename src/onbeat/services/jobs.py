@@ -110,6 +110,7 @@ class Jobs:
         answers: list[StoredJob | OnbeatError | None] = [None] * len(drafts)
         jobs: list[NewJob] = []
         places: list[int] = []
+        await self._almanac.refresh(now=self._clock.now())
         now = self._clock.now()  # one moment for all: what `max_fires` counts from is when the job says it was created
         for place, draft in enumerate(drafts):
             try:
@@ -306,6 +307,7 @@ class Jobs:
 
     async def next_fires(self, job: StoredJob, *, count: int) -> list[int]:
         """The next planned instants, by the function that the dispatcher uses."""
+        await self._almanac.refresh(now=self._clock.now())
         schedules = decode_definition(job.definition).schedules
         timetable = self._almanac.timetable(job.namespace, schedules, job_id=job.job_id)
         instants: list[int] = []
@@ -368,6 +370,7 @@ class Jobs:
 
     async def _change(self, job_id: int, decide: Callable[[StoredJob, int], JobChange | None]) -> StoredJob:
         """Let the dispatcher record what is due, then change; the clock's own instants are never lost in between."""
+        await self._almanac.refresh(now=self._clock.now())
         for tries_left in reversed(range(SETTLE_TRIES)):
 
             def settled(stored: StoredJob, tries_left: int = tries_left) -> JobChange | None:

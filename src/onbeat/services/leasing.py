@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import structlog
 
 from onbeat.clock import Clock
+from onbeat.domain.auto_pause import FAILURES, lengthened, reason_to_pause
 from onbeat.domain.errors import ConfigError, DefinitionError, OnbeatError
 from onbeat.domain.ids import format_run_id
-from onbeat.domain.model import SECOND_US, Definition, WebhookTarget
+from onbeat.domain.model import SECOND_US, AutoPausePolicy, Definition, WebhookTarget
 from onbeat.domain.moved_start import moved_start
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.retry import Accept, AttemptFacts, GiveUp, decide_retry
@@ -174,7 +175,7 @@ class Leasing:
         return assignments
 
     async def _assignment(self, run: LeasedRun) -> Assignment:
-        definition = self._definitions.get(run.key.job_id, run.job_version, run.definition)
+        definition = self._definitions.get(run.definition)
         target = definition.target
         secrets: tuple[str, ...] = ()
         if isinstance(target, WebhookTarget):
@@ -230,7 +231,7 @@ def judge(
     ends the run: nobody can say how to retry it.
     """
     try:
-        definition = definitions.get(run.key.job_id, run.job_version, definition_text)
+        definition = definitions.get(definition_text)
     except DefinitionError as error:
         return EndRun(RunState.FAILED, error.detail)
     decision = decide_retry(
@@ -248,7 +249,16 @@ def judge(
         draw_jitter=jitter.random,
     )
     if isinstance(decision, GiveUp):
-        return EndRun(decision.state, decision.error, decision.pauses_job)
+        return _end(run, decision, definition.auto_pause, now=now)
     if isinstance(decision, Accept):
         return AcceptRun(decision.until)
     return RetryRun(decision.ready_at, decision.counts, decision.spends)
+
+
+def _end(run: LiveRun, decision: GiveUp, policy: AutoPausePolicy | None, *, now: int) -> EndRun:
+    """The end of the run, and what it means for a job that pauses by itself."""
+    if policy is None or decision.state not in FAILURES:
+        return EndRun(decision.state, decision.error, decision.pauses_job)
+    streak = lengthened(run.streak, now=now)
+    reason = decision.pauses_job or reason_to_pause(policy, streak, now=now)
+    return EndRun(decision.state, decision.error, reason, streak)

@@ -1,4 +1,6 @@
-"""The global recovery rate: how fast caught-up runs start after an outage, over all jobs together. Design §3.
+"""The global recovery rate: how fast what makes up for the past starts, over all jobs together. Design §3.
+
+That is what is caught up after an outage, and what a person brings back in bulk.
 
 A place is a second with `per_s` starts in it. A run takes the first place that is free at or after its own earliest
 instant, so that one job's spacing leaves room for the runs of others.
@@ -21,7 +23,8 @@ class Recovery:
     """Gives out places. Filled at a start from the runs that are recorded already, so a restart changes no rate."""
 
     def __init__(self, *, per_s: int) -> None:
-        self._per_s = per_s
+        self._all_per_s = per_s
+        self._per_s = per_s  # this node's part of it
         self._taken: dict[int, int] = {}
         self._next_free: dict[int, int] = {}  # a full second → a later one to look at; shortened on the way
         self._given: dict[RunKey, int] = {}
@@ -35,6 +38,11 @@ class Recovery:
                 self._take(second, count)
         self.is_filled = True
 
+    def share_among(self, nodes: int) -> None:
+        """So many nodes give out places now, each its part of the rate; at least one a second."""
+        with self._lock:
+            self._per_s = max(self._all_per_s // nodes, 1)
+
     def begin(self, *, now: int) -> None:
         """A new transaction. Until the next one, asking again for the same run gives the same place."""
         with self._lock:
@@ -47,11 +55,19 @@ class Recovery:
         with self._lock:
             given = self._given.get(key)
             if given is None:
-                second = self._first_free(earliest // SECOND_US)
-                used = self._taken.get(second, 0)
-                self._take(second, 1)
-                given = self._given[key] = max(earliest, second * SECOND_US + used * SECOND_US // self._per_s)
+                given = self._given[key] = self._first_place(earliest)
             return given
+
+    def next_place(self, *, earliest: int) -> int:
+        """When the next run may start that a person brings back: not before `earliest`."""
+        with self._lock:
+            return self._first_place(earliest)
+
+    def _first_place(self, earliest: int) -> int:
+        second = self._first_free(earliest // SECOND_US)
+        used = self._taken.get(second, 0)
+        self._take(second, 1)
+        return max(earliest, second * SECOND_US + used * SECOND_US // self._per_s)
 
     def _forget_before(self, oldest: int) -> None:
         for second in [second for second in self._taken if second < oldest]:
@@ -65,9 +81,9 @@ class Recovery:
 
     def _first_free(self, second: int) -> int:
         passed: list[int] = []
-        while second in self._next_free:
+        while second in self._next_free or self._taken.get(second, 0) >= self._per_s:
             passed.append(second)
-            second = self._next_free[second]
+            second = self._next_free.get(second, second + 1)
         for full in passed:
             self._next_free[full] = second
         return second

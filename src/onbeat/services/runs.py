@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -12,8 +13,10 @@ from onbeat.domain.errors import DefinitionError, JobNotFound, RunNotFound, RunT
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import MAX_RUNNING, SECOND_US, Definition, QueueTarget, decode_definition
 from onbeat.domain.overlap import Admission, Admitted, Lanes, forced_lane
-from onbeat.domain.states import ENDED, JobState, RunState, Trigger
+from onbeat.domain.priority import standing_behind
+from onbeat.domain.states import ENDED, LIVE, JobState, RunState, Trigger
 from onbeat.services.handoff import Handoff
+from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
 from onbeat.store.contract import Store
 from onbeat.store.values import AttemptView, DueJob, NewRun, Page, Pause, RunFilter, RunView, StoredJob
@@ -33,15 +36,23 @@ LARGEST_PAGE = 1_000
 
 REMEMBERED_NAMESPACES = 100_000
 
+REPLAYED = frozenset({RunState.FAILED, RunState.TIMED_OUT})
+"""What comes back where nobody names states: somebody wanted an end of `cancelled` runs, and `unknown` ones may have
+had their effect."""
+
 
 class Runs:
     """What people do with runs."""
 
-    def __init__(self, *, store: Store, clock: Clock, handoff: Handoff, running: RunningHere) -> None:
+    def __init__(
+        self, *, store: Store, clock: Clock, handoff: Handoff, running: RunningHere, recovery: Recovery
+    ) -> None:
         self._store = store
         self._clock = clock
         self._handoff = handoff
         self._running = running
+        self._recovery = recovery
+        self._placing = asyncio.Lock()
         self._namespaces: dict[int, str] = {}
 
     async def get(self, key: RunKey) -> RunView:
@@ -53,11 +64,29 @@ class Runs:
 
     async def find(self, where: RunFilter, page: Page, *, namespace: str) -> list[RunView]:
         """Runs of jobs in `namespace`, newest planned instant first. With `job_id`, the caller answers for that job."""
+        return await self._find(self._store.runs.find, where, page, namespace=namespace)
+
+    async def find_revivable(self, where: RunFilter, page: Page, *, namespace: str) -> list[RunView]:
+        """Of these runs, those that can be brought back, oldest planned instant first."""
+        return await self._find(self._store.runs.find_revivable, where, page, namespace=namespace)
+
+    async def last_responses(self, runs: Sequence[RunView]) -> dict[RunKey, bytes]:
+        """What the receivers answered last, as in `AttemptView.response`; runs without an answer are left out."""
+        return await self._store.runs.last_responses([run.key for run in runs])
+
+    async def _find(
+        self,
+        find: Callable[[RunFilter, Page], Awaitable[list[RunView]]],
+        where: RunFilter,
+        page: Page,
+        *,
+        namespace: str,
+    ) -> list[RunView]:
         if where.job_id is not None:
-            return await self._store.runs.find(where, page)
+            return await find(where, page)
         found: list[RunView] = []
         while True:
-            looked_at = await self._store.runs.find(where, page)
+            looked_at = await find(where, page)
             found += [run for run in looked_at if await self._namespace_of(run.key.job_id) == namespace]
             if len(found) >= page.limit or len(looked_at) < page.limit:
                 return found[: page.limit]
@@ -155,15 +184,56 @@ class Runs:
         return await self.get(key)
 
     async def retry(self, key: RunKey) -> RunView:
-        """Bring an ended run back under its own id. Raises RunNotFound, StateConflict."""
+        """Bring an ended run back under its own id, ready at once. Raises RunNotFound, StateConflict."""
         run = await self.get(key)
-        job = await self._store.jobs.get(key.job_id)
+        definition = await self._definition_to_retry_by(key.job_id)
+        now = self._clock.now()
+        await self._revive(run, definition, now=now, ready_at=now, priority=definition.priority)
+        return await self.get(key)
+
+    async def replay(self, key: RunKey) -> bool:
+        """Bring back one of many: ready at the first free place under the recovery rate, and behind live work.
+
+        Places are given in the order of the calls, so whoever calls with the oldest first has the oldest start first.
+        False: the run has come back already. Raises RunNotFound, StateConflict.
+        """
+        async with self._placing:
+            run = await self.get(key)
+            if run.state in LIVE:
+                return False
+            definition = await self._definition_to_retry_by(key.job_id)
+            now = self._clock.now()
+            ready_at = self._recovery.next_place(earliest=now)
+        priority = standing_behind(definition.priority)
+        await self._revive(run, definition, now=now, ready_at=ready_at, priority=priority)
+        return True
+
+    async def replay_held(self, run: RunView, definition: Definition) -> bool:
+        """As `replay`, of a job that is paused and about to be resumed: until then the run waits. False: it cannot come
+        back any more.
+        """
+        now = self._clock.now()
+        ready_at = self._recovery.next_place(earliest=now)
+        try:
+            await self._revive(
+                run, definition, now=now, ready_at=ready_at, priority=standing_behind(definition.priority)
+            )
+        except (RunNotFound, StateConflict):
+            return False
+        return True
+
+    async def _definition_to_retry_by(self, job_id: int) -> Definition:
+        job = await self._store.jobs.get(job_id)
         if job is None or job.state == JobState.DELETED:
             raise StateConflict("the run's job is gone", remedy="create the job again and trigger it")
-        now = self._clock.now()
-        definition = decode_definition(job.definition)
-        late_after = key.scheduled_at + run.moved_us + definition.grace_s * SECOND_US
-        state = await self._store.leases.revive(key, now=now, late_after=late_after, priority=definition.priority)
+        _check_may_run(job)
+        return decode_definition(job.definition)
+
+    async def _revive(self, run: RunView, definition: Definition, *, now: int, ready_at: int, priority: int) -> None:
+        late_after = run.key.scheduled_at + run.moved_us + definition.grace_s * SECOND_US
+        state = await self._store.leases.revive(
+            run.key, now=now, ready_at=ready_at, late_after=late_after, priority=priority
+        )
         if state is None:
             raise RunNotFound
         if state != RunState.PENDING:
@@ -171,7 +241,6 @@ class Runs:
                 f"the run is {state}; only a run that ended without success can be retried", field="state"
             )
         self._handoff.wake(run.queue)
-        return await self.get(key)
 
 
 def _attempt_ends_at(run: RunView, job: StoredJob, *, now: int) -> int:
@@ -200,12 +269,16 @@ def _force(due: DueJob) -> Admission:
     return Admitted(lane)
 
 
-def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None, force: bool) -> NewRun:
-    job = due.job
+def _check_may_run(job: StoredJob) -> None:
     if job.state not in (JobState.ACTIVE, JobState.COMPLETED):
         raise StateConflict(
             f"the job is {job.state}", field="state", remedy="resume it first" if job.state == JobState.PAUSED else None
         )
+
+
+def _manual_run(due: DueJob, *, scheduled_at: int, now: int, payload: str | None, force: bool) -> NewRun:
+    job = due.job
+    _check_may_run(job)
     definition = decode_definition(job.definition)
     admission = _force(due) if force else _admit(due, definition, scheduled_at)
     target = definition.target

@@ -98,6 +98,7 @@ class Jobs(Protocol):
         `calendars` replaces the job's uses of calendars; a deleted job uses none.
         A job that would be active though a pause covers it is paused by that one instead, at `now`.
         When the change raises max_running, runs that wait for a lane get one as far as lanes are free.
+        A change that writes a state other than paused drops the job's streak (see Leases.finish).
         A taken key raises KeyTaken. Answer: the job after the change; None: no such job.
         """
         ...
@@ -128,13 +129,18 @@ class Calendars(Protocol):
         """
         ...
 
-    async def replan(self, *, now: int, limit: int, decide: Callable[[StoredJob], int | KeepClock | None]) -> Replanned:
+    async def replan(
+        self, *, now: int, limit: int, revision: int, decide: Callable[[StoredJob], int | KeepClock | None]
+    ) -> Replanned:
         """Take up to `limit` jobs of one changed calendar that were not looked at since, by job_id; set their clocks.
 
         Asked of active and completed jobs only. An instant moves (or starts) the clock and the job is active; None
         removes the clock and the job is completed; KEEP changes nothing. No version is raised, and `updated_at` moves
         only with the state. Where `decide` raises, that job is set to `error` and the others go on.
         How far it came is remembered in the same transaction, so that a crash leaves no job out.
+        `revision` is the Store's `almanac_revision` that `decide` knows. Where there is another by now, nothing is
+        done though more may wait: what would be decided by former rules would stand as planned anew. No calendar
+        changes between that look and the commit.
         """
         ...
 
@@ -206,13 +212,22 @@ class Fires(Protocol):
     """
 
     async def record_due(
-        self, *, now: int, limit: int, decide: Callable[[DueJob], FirePlan], latest: int = 0, only: int | None = None
+        self,
+        *,
+        now: int,
+        limit: int,
+        decide: Callable[[DueJob], FirePlan],
+        latest: int = 0,
+        only: int | None = None,
+        slots: Sequence[int] | None = None,
     ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
         Where deciding takes long, an engine takes fewer, at least one.
 
         With `latest`, that many of them are the ones that came due last, taken before the earliest.
         `only` takes the clock of that one job, if it is due, past all that are due before it.
+        `slots` takes clocks of these slots alone, and the answer's `next_due_at` is theirs; None: of all slots. A job
+        named by `only` may be in any slot.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
@@ -237,12 +252,14 @@ class Fires(Protocol):
         """
         ...
 
-    async def next_due_at(self) -> int | None:
-        """The earliest `next_fire_at` of all clocks. None: no clocks."""
+    async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
+        """The earliest `next_fire_at` of all clocks, or of those in `slots`. None: no clocks."""
         ...
 
     async def recovery_places(self) -> list[tuple[int, int]]:
-        """`(second, count)`: how many pending caught-up runs are ready in which second UTC. Asked once, at a start."""
+        """`(second, count)`: how many pending runs that were caught up or brought back are ready in which second UTC.
+        Asked once, at a start.
+        """
         ...
 
 
@@ -333,7 +350,10 @@ class Leases(Protocol):
         RetryRun: pending again under the same key and lane, at `ready_at`. One that does not count was given back
         before anything was sent: where it was the first, the run has not started and has no deadline. One that does not
         spend raises `free_attempts`.
-        `decide` sees the job's clock as the run's `next_fire_at` (here and in `expire`).
+        `decide` sees the job's clock as the run's `next_fire_at`, and the streak that is kept for the job, read under
+        the lock under which it is written (here, in `complete` and in `expire`). An EndRun with a `streak` writes that
+        one over it, but not for a deleted job; a run that ends as succeeded drops it. What ends in one call ends at one
+        moment: plain successes first. `paused_job` in the answer is the reason, where this end has paused the job.
         AcceptRun: the run goes on in the hands of its handler: the lease's token becomes its callback token
         (domain/callback.py) and lease_until = min(until, deadline_at); workers neither extend nor permit it any more.
         Every attempt that did not succeed and counts is added to `attempts`.
@@ -390,14 +410,21 @@ class Leases(Protocol):
         ...
 
     async def revive(
-        self, key: RunKey, *, now: int, late_after: int, priority: int = DEFAULT_PRIORITY
+        self,
+        key: RunKey,
+        *,
+        now: int,
+        late_after: int,
+        ready_at: int | None = None,
+        priority: int = DEFAULT_PRIORITY,
     ) -> RunState | None:
         """Bring a failed, timed_out, cancelled or unknown run back under its own id.
 
-        It goes from ended_runs to live_runs as pending with `priority`, ready at `now`, attempt count kept, with a lane
-        if one is free (lowest number below the job's max_running), else waiting for one. `revived_at` is now and all
-        attempts so far are free: it gets as many again. Answer: `pending`, or the unchanged state of a run that cannot
-        come back. None: no such run.
+        It goes from ended_runs to live_runs as pending with `priority`, ready at `ready_at` (None: now), attempt count
+        kept, with a lane if one is free (lowest number below the job's max_running), else waiting for one, behind those
+        of the schedule. Until it begins it gives its lane to live work, as a caught-up run does. `revived_at` is now
+        and all attempts so far are free: it gets as many again. Answer: `pending`, or the unchanged state of a run that
+        cannot come back. None: no such run.
         """
         ...
 
@@ -413,6 +440,20 @@ class Runs(Protocol):
         """Live and ended runs, newest planned instant first.
 
         Order and cursor are `(scheduled_at desc, job_id desc)`.
+        """
+        ...
+
+    async def find_revivable(self, where: RunFilter, page: Page) -> list[RunView]:
+        """Ended runs in the states from which `revive` brings back, of them those of `where`, oldest planned instant
+        first.
+
+        Order and cursor are `(scheduled_at, job_id)`.
+        """
+        ...
+
+    async def last_responses(self, keys: Sequence[RunKey]) -> dict[RunKey, bytes]:
+        """What receivers answered to the last finished attempt of these runs, as in `AttemptView.response`. Those
+        without an answer are left out.
         """
         ...
 
@@ -533,6 +574,15 @@ class Store(Protocol):
     @property
     def slots(self) -> int:
         """Number of hash buckets, fixed when the database was created."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """May other processes write this database meanwhile? Then what one remembers of it can be out of date."""
+        ...
+
+    async def almanac_revision(self) -> int:
+        """Grows in the transaction of each change of a calendar or a blackout; the same rules again are none."""
         ...
 
     async def read_clock(self) -> int:

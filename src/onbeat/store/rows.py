@@ -44,7 +44,7 @@ def stored_job(row: Row) -> StoredJob:
 
 def lane_hold(row: Row) -> LaneHold:
     """From `lane_holds`."""
-    return LaneHold(row[0], row[1], RUN_STATES[row[2]], TRIGGERS[row[3]], row[4], row[5])
+    return LaneHold(row[0], row[1], RUN_STATES[row[2]], TRIGGERS[row[3]], row[4], row[5], bool(row[6]))
 
 
 def live_run(row: Row) -> LiveRun:

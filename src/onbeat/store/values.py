@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from onbeat.domain.auto_pause import Streak
 from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
@@ -179,6 +180,7 @@ class LaneHold(msgspec.Struct, frozen=True, gc=False):
     trigger: Trigger
     attempt: int
     ready_at: int
+    is_brought_back: bool = False  # ended once, and has not begun since
 
 
 class DueJob(msgspec.Struct, frozen=True, gc=False):
@@ -371,6 +373,7 @@ class LiveRun(msgspec.Struct, frozen=True, gc=False):
     revived_at: int | None = None  # when a person brought it back
     next_fire_at: int | None = None  # the job's clock; filled for decisions only
     accepted_at: int | None = None  # since then its handler holds it
+    streak: Streak | None = None  # of the job's failed runs so far; filled for decisions only
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -386,7 +389,8 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
 
     state: RunState
     error: str | None = None
-    pauses_job: str | None = None  # a reason: the job is paused in the same transaction (410 Gone)
+    pauses_job: str | None = None  # a reason: the job is paused in the same transaction
+    streak: Streak | None = None  # kept for the job from now on; None: what is kept stays
 
 
 class RetryRun(msgspec.Struct, frozen=True, gc=False):
@@ -447,6 +451,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     result: FinishResult
     state: RunState | None = None
     ready_at: int | None = None
+    paused_job: str | None = None  # the reason, where this end has paused the job
 
 
 class LeaseStatus(StrEnum):
@@ -511,7 +516,7 @@ class AttemptView(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunFilter(msgspec.Struct, frozen=True, gc=False):
-    """Which runs to list, newest planned instant first."""
+    """Which runs to look for."""
 
     job_id: int | None = None
     states: frozenset[RunState] = frozenset()

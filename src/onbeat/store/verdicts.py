@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
+from onbeat.domain.auto_pause import Streak
 from onbeat.domain.callback import callback_token, tokens_match
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -23,21 +25,25 @@ from onbeat.store.values import (
 )
 
 
-def judge(
-    live: LiveRow, decide: Callable[[LiveRun, str], Verdict], *, definition: str, next_fire_at: int | None
-) -> Verdict:
+class JobOfRun(msgspec.Struct, frozen=True, gc=False):
+    """What a decision about a run needs to know of its job."""
+
+    definition: str  # that the run goes by
+    next_fire_at: int | None
+    streak: Streak | None
+
+
+def judge(live: LiveRow, decide: Callable[[LiveRun, str], Verdict], *, job: JobOfRun) -> Verdict:
     """Ask for the verdict. A decision that fails ends its own run, so that it cannot hold up the whole batch."""
     try:
-        return decide(replace(live.run, next_fire_at=next_fire_at), definition)
+        return decide(replace(live.run, next_fire_at=job.next_fire_at, streak=job.streak), job.definition)
     except Exception as error:
         return EndRun(RunState.FAILED, f"the outcome cannot be judged: {error}")
 
 
-def judge_lost(
-    live: LiveRow, decide: Callable[[LiveRun, str], Verdict], *, definition: str, next_fire_at: int | None, now: int
-) -> Verdict:
+def judge_lost(live: LiveRow, decide: Callable[[LiveRun, str], Verdict], *, job: JobOfRun, now: int) -> Verdict:
     """Ask for the verdict about a run that nobody reported on, or that waits beyond its deadline."""
-    verdict = judge(live, decide, definition=definition, next_fire_at=next_fire_at)
+    verdict = judge(live, decide, job=job)
     if isinstance(verdict, RetryRun) and _is_past_deadline(live, now=now):
         # Its time is up: waiting for another attempt would bring it back here for ever.
         return EndRun(RunState.TIMED_OUT, "max_run_time passed")
@@ -100,7 +106,7 @@ def answer(key: RunKey, written: Verdict) -> Finished:
         return Finished(key, FinishResult.ACCEPTED, RunState.RUNNING)
     if isinstance(written, RetryRun):
         return Finished(key, FinishResult.WILL_RETRY, RunState.PENDING, written.ready_at)
-    return Finished(key, FinishResult.ENDED, written.state)
+    return Finished(key, FinishResult.ENDED, written.state, paused_job=written.pauses_job)
 
 
 def refusal(

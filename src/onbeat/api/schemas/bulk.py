@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from onbeat.api.problems import Problem
 from onbeat.api.schemas.base import Body, Tag, Text, View
-from onbeat.api.schemas.job_actions import NothingBody, PauseBody, TriggerBody
+from onbeat.api.schemas.job_actions import PauseBody, ResumeBody, TriggerBody
 from onbeat.api.schemas.runs import RunStateName
 from onbeat.domain.errors import RequestError
 
@@ -29,7 +29,11 @@ class RunFilterBody(Body):
     """The filters of GET /v1/runs."""
 
     job: str | None = Field(None, max_length=128, description="Id or key of a job")
-    state: list[RunStateName] | None = Field(None, max_length=9, description="Left out: runs that have not ended")
+    state: list[RunStateName] | None = Field(
+        None,
+        max_length=9,
+        description="Left out: to `cancel` runs that have not ended, to `retry` those that are `failed` or `timed_out`",
+    )
     late: bool | None = None
     scheduled_from: str | None = Field(None, alias="from", max_length=64, description="RFC 3339, inclusive")
     scheduled_to: str | None = Field(None, alias="to", max_length=64, description="RFC 3339, exclusive")
@@ -57,11 +61,11 @@ class TagBody(Body):
 
 
 JobAction = Literal["pause", "resume", "delete", "trigger", "add_tag", "remove_tag"]
-JobArguments = PauseBody | NothingBody | DeleteBody | TriggerBody | TagBody
+JobArguments = PauseBody | ResumeBody | DeleteBody | TriggerBody | TagBody
 
 ARGUMENTS: Final[dict[JobAction, type[JobArguments]]] = {
     "pause": PauseBody,
-    "resume": NothingBody,
+    "resume": ResumeBody,
     "delete": DeleteBody,
     "trigger": TriggerBody,
     "add_tag": TagBody,
@@ -71,7 +75,7 @@ ARGUMENTS: Final[dict[JobAction, type[JobArguments]]] = {
 AnyArguments = Annotated[
     dict[str, Any],
     WithJsonSchema(
-        {"anyOf": [kind.model_json_schema() for kind in (PauseBody, NothingBody, DeleteBody, TriggerBody, TagBody)]}
+        {"anyOf": [kind.model_json_schema() for kind in (PauseBody, ResumeBody, DeleteBody, TriggerBody, TagBody)]}
     ),
 ]
 
@@ -90,7 +94,7 @@ class BulkRunsBody(BulkBody):
     """An action on runs."""
 
     filter: RunFilterBody = RunFilterBody()
-    action: Literal["cancel"]
+    action: Literal["cancel", "retry"]
 
 
 class BulkRefusal(View):

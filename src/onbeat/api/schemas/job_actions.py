@@ -10,6 +10,7 @@ from onbeat.api.problems import Problem
 from onbeat.api.schemas.base import Body, Text, View
 from onbeat.api.schemas.job_views import JobRef, JobView
 from onbeat.api.schemas.kept_out import KeptOutView
+from onbeat.services.resumptions import MOST_REPLAYED
 
 AnyJob = Annotated[Any, WithJsonSchema({"$ref": "#/components/schemas/JobBody"})]
 """One that is judged by itself, so that its faults do not refuse the others."""
@@ -50,6 +51,29 @@ class PausedView(View):
 
     job: JobView
     last_possible_side_effect_at: str
+
+
+class ResumeBody(Body):
+    """How to go on."""
+
+    replay: Literal["none", "failed"] = Field(
+        "none",
+        description="failed: runs that `failed` or `timed_out` since the newest success come back under their own ids, "
+        f"the oldest {MOST_REPLAYED:,} of them at most",
+    )
+
+
+class ReplayedView(View):
+    """What came back."""
+
+    count: int
+    left: int = Field(description="Failed runs that stay ended, being too many for one request; exact up to 10,000")
+
+
+class ResumedView(JobView):
+    """The job, and with `replay` what came back."""
+
+    replayed: ReplayedView | None = None
 
 
 class TriggerBody(Body):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from onbeat.api.schemas.auto_pause import AutoPauseBody, view_auto_pause
 from onbeat.api.schemas.base import View, moment
 from onbeat.api.schemas.jobs import MisfireBody, default_lanes
 from onbeat.api.schemas.retries import RetryBody, view_retry
@@ -78,7 +79,7 @@ class JobView(JobRef):
     """
 
     tags: list[str]
-    reason: str | None = Field(description="Why it is in `error`, or the note of a pause")
+    reason: str | None = Field(description="Why it is in `error` or paused by itself, or the note of a pause")
     created_at: str
     updated_at: str
     paused_at: str | None
@@ -97,6 +98,7 @@ class JobView(JobRef):
     delivery: str | None
     completion: str | None
     callback_heartbeat_s: int | None
+    auto_pause: AutoPauseBody | None
     spread_s: int | None
     jitter_s: int | None
     priority: int | None
@@ -167,6 +169,7 @@ _UNREADABLE: dict[str, Any] = {
     "delivery": None,
     "completion": None,
     "callback_heartbeat_s": None,
+    "auto_pause": None,
     "spread_s": None,
     "jitter_s": None,
     "priority": None,
@@ -203,6 +206,7 @@ def _writable(definition: Definition) -> dict[str, Any]:
         "delivery": definition.delivery,
         "completion": definition.completion,
         "callback_heartbeat_s": definition.callback_heartbeat_s,
+        "auto_pause": view_auto_pause(definition.auto_pause),
         "spread_s": definition.spread_s,
         "jitter_s": definition.jitter_s,
         "priority": definition.priority,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
+from onbeat.api.schemas.auto_pause import AutoPauseBody, read_auto_pause
 from onbeat.api.schemas.base import Body, Key, Name, QueueName, Tag, Text
 from onbeat.api.schemas.retries import RetryBody, read_retry
 from onbeat.domain import zones
@@ -194,6 +195,7 @@ class JobBody(Body):
     callback_heartbeat_s: int | None = Field(
         None, ge=1, le=30 * DAY_S, description="`callback`: a handler that is silent for longer has lost the run"
     )
+    auto_pause: AutoPauseBody | None = Field(None, description="null: however often it fails, it goes on")
     spread_s: int = Field(
         0, ge=0, le=DAY_S, description="All fires start later by one length below this, drawn from the job's id"
     )
@@ -232,6 +234,7 @@ def read_draft(body: JobBody) -> JobDraft:
         delivery=body.delivery,
         completion=body.completion,
         callback_heartbeat_s=body.callback_heartbeat_s,
+        auto_pause=read_auto_pause(body.auto_pause),
         spread_s=body.spread_s,
         jitter_s=body.jitter_s,
         priority=body.priority,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -15,6 +16,9 @@ from onbeat.store.values import RunView as StoredRun
 RunStateName = Literal[
     "pending", "running", "succeeded", "failed", "timed_out", "cancelled", "unknown", "missed", "skipped"
 ]
+
+BODY_LISTED: Final = 1_024
+"""Bytes of each answer's body in a list: enough for an error, and a page of 1,000 stays small."""
 
 
 class ProgressView(View):
@@ -65,10 +69,20 @@ class TriggeredView(RunView):
     hint: str | None = Field(None, description="What the caller might not know: a blackout holds back other runs now")
 
 
+class ListedRunView(RunView):
+    """A run in a list."""
+
+    response: dict[str, Any] | None = Field(
+        None,
+        description="With `response=true`: what the last attempt was answered, null where no answer came. Headers, the "
+        "first 1 KiB of the body (base64), truncated. `/attempts` has the first 16 KiB",
+    )
+
+
 class RunPage(View):
     """Runs, newest planned instant first."""
 
-    items: list[RunView]
+    items: list[ListedRunView]
     next_cursor: str | None
 
 
@@ -128,6 +142,17 @@ def view_run(run: StoredRun) -> dict[str, Any]:
         if run.progress_at is None
         else {"percent": run.progress_percent, "message": run.progress_message, "at": moment(run.progress_at)},
     }
+
+
+def view_response(stored: bytes | None) -> dict[str, Any] | None:
+    """What a receiver answered, for a list."""
+    if stored is None:
+        return None
+    response: dict[str, Any] = json.loads(stored)
+    body = base64.b64decode(response["body"])
+    if len(body) > BODY_LISTED:
+        response |= {"body": base64.b64encode(body[:BODY_LISTED]).decode(), "truncated": True}
+    return response
 
 
 def view_attempt(attempt: StoredAttempt) -> dict[str, Any]:

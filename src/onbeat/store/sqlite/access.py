@@ -53,11 +53,12 @@ class SqliteAccess:
 
         def write(connection: apsw.Connection) -> bool:
             connection.execute(_QUERIES["insert_secret"], bindings)
-            is_added = connection.changes() > 0
-            if is_added and retire_others_at is not None:
+            if not connection.changes():
+                return False
+            if retire_others_at is not None:
                 others = (retire_others_at, secret.namespace, secret.name, secret.version)
                 connection.execute(_QUERIES["retire_secrets"], others)
-            return is_added
+            return True
 
         return await self._writer.submit(write)
 

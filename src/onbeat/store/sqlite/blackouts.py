@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from onbeat.store.rows import Row
+from onbeat.store.sqlite.almanac import note_change_of_almanac
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.writer import Writer
@@ -23,6 +24,7 @@ class SqliteBlackouts:
     async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredBlackout:
         def write(connection: apsw.Connection) -> StoredBlackout:
             connection.execute(_QUERIES["put_blackout"], (namespace, name, rules, now))
+            note_change_of_almanac(connection)
             row: Row = connection.execute(_QUERIES["get_blackout"], (namespace, name)).fetchall()[0]
             return StoredBlackout(*row)
 
@@ -43,6 +45,6 @@ class SqliteBlackouts:
     async def delete(self, namespace: str, name: str) -> bool:
         def write(connection: apsw.Connection) -> bool:
             connection.execute(_QUERIES["delete_blackout"], (namespace, name))
-            return connection.changes() == 1
+            return note_change_of_almanac(connection)
 
         return await self._writer.submit(write)

@@ -8,6 +8,7 @@ import apsw
 
 from onbeat.domain.states import JobState
 from onbeat.store.rows import Row, stored_job
+from onbeat.store.sqlite.almanac import note_change_of_almanac, read_almanac_revision
 from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
@@ -33,6 +34,7 @@ class SqliteCalendars:
     async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredCalendar:
         def write(connection: apsw.Connection) -> StoredCalendar:
             connection.execute(_QUERIES["put_calendar"], (namespace, name, rules, now))
+            note_change_of_almanac(connection)
             row: Row = connection.execute(_QUERIES["get_calendar"], (namespace, name)).fetchall()[0]
             return StoredCalendar(*row)
 
@@ -56,15 +58,17 @@ class SqliteCalendars:
             if users:
                 return users
             connection.execute(_QUERIES["delete_calendar"], (namespace, name))
-            return 0 if connection.changes() else None
+            return 0 if note_change_of_almanac(connection) else None
 
         return await self._writer.submit(write)
 
-    async def replan(self, *, now: int, limit: int, decide: DecideClock) -> Replanned:
+    async def replan(self, *, now: int, limit: int, revision: int, decide: DecideClock) -> Replanned:
         def write(connection: apsw.Connection) -> Replanned:
             waiting = connection.execute(_QUERIES["calendar_to_replan"]).fetchone()
             if waiting is None:
                 return Replanned(jobs=0, parked=(), more=False)
+            if revision != read_almanac_revision(connection):
+                return Replanned(jobs=0, parked=(), more=True)
             namespace, name, replan_after = waiting
             rows = connection.execute(_QUERIES["jobs_to_replan"], (namespace, name, replan_after, limit)).fetchall()
             parked: list[tuple[int, str]] = []

@@ -6,6 +6,7 @@ None of them passes a lane on: callers do that once for all jobs of a transactio
 from __future__ import annotations
 
 import apsw
+from msgspec.structs import replace
 
 from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -13,7 +14,8 @@ from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.live_row import LiveRow
 from onbeat.store.rows import JOB_STATES, Row, encode_response, storable_text
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.values import AcceptRun, RetryRun, Verdict
+from onbeat.store.sqlite.streaks import end_streak, keep_streak
+from onbeat.store.values import AcceptRun, EndRun, RetryRun, Verdict
 from onbeat.store.verdicts import allowed, counts_as_failed
 
 _LEASES = load_queries("leases")
@@ -82,9 +84,22 @@ def write_verdict(
             encode_response(outcome.response) if outcome.kind is OutcomeKind.SUCCEEDED else None, None, None,
         ),
     )  # fmt: skip
-    if verdict.pauses_job is not None:
-        _pause_job(connection, live, reason=verdict.pauses_job, now=now)
-    return verdict
+    return settle_job(connection, live, verdict, now=now)
+
+
+def settle_job(connection: apsw.Connection, live: LiveRow, verdict: EndRun, *, now: int) -> EndRun:
+    """What the end of a run means for its job: its streak of failed runs, and a pause.
+
+    Answer: the verdict, without the pause of a job that was not to be paused any more.
+    """
+    job_id = live.run.key.job_id
+    if verdict.state is RunState.SUCCEEDED:
+        end_streak(connection, job_id, slot=live.slot)
+    elif verdict.streak is not None:
+        keep_streak(connection, job_id, verdict.streak, slot=live.slot)
+    if verdict.pauses_job is None or _pause_job(connection, live, reason=verdict.pauses_job, now=now):
+        return verdict
+    return replace(verdict, pauses_job=None)
 
 
 def accept(
@@ -116,10 +131,11 @@ def _move_to_history(connection: apsw.Connection, live: LiveRow, values: Row) ->
     connection.execute(_LEASES["delete_live"], live.key_columns)
 
 
-def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: int) -> None:
+def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: int) -> bool:
+    """False: it is paused already, or deleted."""
     job_id = live.run.key.job_id
     if connection.execute(_LEASES["job_state"], (job_id,)).get in (JobState.PAUSED, JobState.DELETED):
-        return
+        return False
     next_fire_at = connection.execute(_JOBS["clock_of"], (live.slot, job_id)).get
     # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
     paused_at = now if next_fire_at is None else min(now, next_fire_at - 1)
@@ -128,3 +144,4 @@ def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: 
     )
     connection.execute(_JOBS["drop_clock"], (live.slot, job_id))
     connection.execute(_JOBS["hold_runs"], (1, live.slot, job_id))
+    return True

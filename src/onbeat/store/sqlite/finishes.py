@@ -12,12 +12,13 @@ from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import RunState
 from onbeat.store.live_row import LiveRow
 from onbeat.store.rows import RUN_STATES, Row, encode_response
-from onbeat.store.sqlite.endings import end_as_it_stands, read_live, write_verdict
+from onbeat.store.sqlite.endings import end_as_it_stands, read_live, settle_job, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
+from onbeat.store.sqlite.streaks import end_streaks, read_streak
 from onbeat.store.sqlite.writer import BatchRefusedError
 from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, Verdict
-from onbeat.store.verdicts import answer, judge, judge_lost, lost_outcome, refusal
+from onbeat.store.verdicts import JobOfRun, answer, judge, judge_lost, lost_outcome, refusal
 
 _QUERIES = load_queries("leases")
 _RUNS = load_queries("runs")
@@ -60,12 +61,12 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
     answers: list[Finished] = []
     freed: list[int] = []
     for live in [LiveRow(row, slots=slots) for row in lost + overdue]:
-        definition, next_fire_at = _job_of_run(connection, live)
-        verdict = judge_lost(live, decide, definition=definition, next_fire_at=next_fire_at, now=now)
+        verdict = judge_lost(live, decide, job=_job_of_run(connection, live), now=now)
         if live.run.state is RunState.RUNNING:
             verdict = write_verdict(connection, live, verdict, lost_outcome(live, now=now), token=None, now=now)
         elif isinstance(verdict, EndRun):
             end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
+            verdict = settle_job(connection, live, verdict, now=now)
         else:
             continue
         answers.append(_answer(live, verdict, freed=freed))
@@ -85,6 +86,7 @@ def _end_successes(connection: apsw.Connection, items: list[Finish], *, now: int
         raise BatchRefusedError
     job_ids = [item.key.job_id for item in items]
     connection.executemany(_QUERIES["delete_live"], [(item.key[0] % slots, *item.key) for item in items])
+    end_streaks(connection, job_ids, slots=slots)
     return job_ids
 
 
@@ -111,13 +113,8 @@ def finish_held(
     if _is_success(item) and not live.run.cancel_requested:
         freed += _end_successes(connection, [item], now=now, slots=slots)
         return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
-    definition, next_fire_at = _job_of_run(connection, live)
-    verdict = judge(
-        live,
-        lambda run, definition: decide(run, definition, item),
-        definition=definition,
-        next_fire_at=next_fire_at,
-    )
+    job = _job_of_run(connection, live)
+    verdict = judge(live, lambda run, definition: decide(run, definition, item), job=job)
     written = write_verdict(connection, live, verdict, item.outcome, token=item.token, now=now)
     return _answer(live, written, freed=freed)
 
@@ -157,10 +154,13 @@ def refuse(
     )
 
 
-def _job_of_run(connection: apsw.Connection, live: LiveRow) -> tuple[str, int | None]:
-    """The definition that the run goes by, and the clock of its job."""
-    definition = connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, live.run.key.job_id)).get
-    return definition, connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get
+def _job_of_run(connection: apsw.Connection, live: LiveRow) -> JobOfRun:
+    job_id = live.run.key.job_id
+    return JobOfRun(
+        definition=connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, job_id)).get,
+        next_fire_at=connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get,
+        streak=read_streak(connection, job_id, slot=live.slot),
+    )
 
 
 def _answer(live: LiveRow, written: Verdict, *, freed: list[int]) -> Finished:

@@ -8,9 +8,10 @@ one bad job is parked and costs the others nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import apsw
+from msgspec.json import encode
 
 from onbeat.domain.states import JobState
 from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
@@ -37,16 +38,25 @@ class SqliteFires:
         self._slots = slots
 
     async def record_due(
-        self, *, now: int, limit: int, decide: Decide, latest: int = 0, only: int | None = None
+        self,
+        *,
+        now: int,
+        limit: int,
+        decide: Decide,
+        latest: int = 0,
+        only: int | None = None,
+        slots: Sequence[int] | None = None,
     ) -> FiredBatch:
+        within = _slot_list(slots)
+
         def read(connection: apsw.Connection) -> list[Row]:
             if only is not None:
                 return connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
-            return _read_due(connection, now=now, limit=limit, latest=latest)
+            return _read_due(connection, now=now, within=within, limit=limit, latest=latest)
 
         return await self._writer.submit_batch(
             lambda connection, one_by_one: self._record(
-                connection, read(connection), decide=decide, one_by_one=one_by_one, now=now
+                connection, read(connection), decide=decide, one_by_one=one_by_one, within=within, now=now
             )
         )
 
@@ -76,8 +86,9 @@ class SqliteFires:
 
         return await self._writer.submit(write)
 
-    async def next_due_at(self) -> int | None:
-        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"]).get)
+    async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
+        within = _slot_list(slots)
+        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"], (within,)).get)
 
     async def recovery_places(self) -> list[tuple[int, int]]:
         def read(connection: apsw.Connection) -> list[tuple[int, int]]:
@@ -86,7 +97,14 @@ class SqliteFires:
         return await self._readers.read(read)
 
     def _record(
-        self, connection: apsw.Connection, rows: list[Row], *, decide: Decide, one_by_one: bool, now: int
+        self,
+        connection: apsw.Connection,
+        rows: list[Row],
+        *,
+        decide: Decide,
+        one_by_one: bool,
+        within: str | None,
+        now: int,
     ) -> FiredBatch:
         fires: list[PlannedFire] = []
         parked: list[tuple[int, str]] = []
@@ -110,7 +128,11 @@ class SqliteFires:
             set_clocks_after(connection, without_clock, slots=self._slots, now=now)
         if tally.freed:
             tally.pending += pass_lanes_on(connection, tally.freed, slots=self._slots, now=now)
-        return tally.batch(jobs=looked_at, parked=parked, next_due_at=connection.execute(_QUERIES["next_due_at"]).get)
+        return tally.batch(
+            jobs=looked_at,
+            parked=parked,
+            next_due_at=connection.execute(_QUERIES["next_due_at"], (within,)).get,
+        )
 
     def _plan(
         self, connection: apsw.Connection, row: Row, decide: Decide, *, parked: list[tuple[int, str]], now: int
@@ -157,13 +179,18 @@ class SqliteFires:
         tally.add(own)
 
 
-def _read_due(connection: apsw.Connection, *, now: int, limit: int, latest: int) -> list[Row]:
+def _slot_list(slots: Sequence[int] | None) -> str | None:
+    """Slots as a query takes them: a JSON array, or NULL for all."""
+    return None if slots is None else encode(list(slots)).decode()
+
+
+def _read_due(connection: apsw.Connection, *, now: int, within: str | None, limit: int, latest: int) -> list[Row]:
     """The clocks of one batch: the latest, then the earliest that are not among them."""
     rows: list[Row] = []
     if latest:
-        rows = connection.execute(_QUERIES["latest_due_jobs"], (now, min(latest, limit))).fetchall()
+        rows = connection.execute(_QUERIES["latest_due_jobs"], (now, within, min(latest, limit))).fetchall()
     taken = {row[15] for row in rows}
-    earliest = connection.execute(_QUERIES["due_jobs"], (now, limit - len(rows))).fetchall()
+    earliest = connection.execute(_QUERIES["due_jobs"], (now, within, limit - len(rows))).fetchall()
     return rows + [row for row in earliest if row[15] not in taken]
 
 

@@ -31,7 +31,14 @@ def cancel(connection: apsw.Connection, key: RunKey, *, now: int, slots: int) ->
 
 
 def revive(
-    connection: apsw.Connection, key: RunKey, *, now: int, late_after: int, priority: int, slots: int
+    connection: apsw.Connection,
+    key: RunKey,
+    *,
+    now: int,
+    ready_at: int,
+    late_after: int,
+    priority: int,
+    slots: int,
 ) -> RunState | None:
     """Move an ended run back to live. Runs of deleted jobs stay where they are: nobody would start them."""
     live = read_live(connection, key.job_id, key.scheduled_at, slots=slots)
@@ -45,7 +52,8 @@ def revive(
         return ended.state
     slot = key.job_id % slots
     lane = free_lane(connection, key.job_id, slot=slot)
-    connection.execute(_LEASES["revive_run"], (lane, now, late_after, priority, slot, key.job_id, key.scheduled_at))
+    revived = (lane, ready_at, late_after, priority, now, slot, key.job_id, key.scheduled_at)
+    connection.execute(_LEASES["revive_run"], revived)
     connection.execute(_LEASES["delete_ended"], (slot, key.job_id, key.scheduled_at))
     withhold_clock(connection, key.job_id, slot=slot, now=now)
     return RunState.PENDING

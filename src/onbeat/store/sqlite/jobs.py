@@ -17,6 +17,7 @@ from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_mark
+from onbeat.store.sqlite.streaks import end_streak
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
 
@@ -125,6 +126,8 @@ class SqliteJobs:
         elif change.next_fire_at is not KEEP:
             connection.execute(_QUERIES["put_clock"], (slot, job_id, change.next_fire_at))
             withhold_clock(connection, job_id, slot=slot, now=now)
+        if change.state is not None and state is not JobState.PAUSED:
+            end_streak(connection, job_id, slot=slot)
         if state is not before.state:
             connection.execute(_QUERIES["hold_runs"], (int(state in _HELD), slot, job_id))
         pass_lanes_on(connection, [job_id], slots=self._slots, now=now)

@@ -46,6 +46,8 @@ def record_together(
         return False
     marks: list[Row] = []
     for fire in fires:
+        if not fire.plan.marks:
+            continue
         if any(mark.reason is SkipReason.BLACKOUT for mark in fire.plan.marks):
             # One after the other: whether a range may grow depends on the marks before it.
             for mark in fire.plan.marks:
@@ -138,10 +140,11 @@ def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: 
     moved: list[Row] = []
     for fire in fires:
         plan, job_id = fire.plan, fire.due.job.job_id
+        is_active = plan.state is None or plan.state is JobState.ACTIVE
         if plan.state is not None:
             reason = storable_text(plan.reason)
             connection.execute(_JOBS["set_job_state"], (plan.state, reason, 0, now, None, None, job_id))
-        if plan.next_fire_at is None or plan.state not in (None, JobState.ACTIVE):
+        if plan.next_fire_at is None or not is_active:
             connection.execute(_JOBS["drop_clock"], (fire.slot, job_id))
         else:
             moved.append((plan.next_fire_at, fire.slot, job_id))

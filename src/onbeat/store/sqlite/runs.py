@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
 import msgspec
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.states import ENDED, RunState
+from onbeat.domain.states import ENDED, REVIVABLE, RunState
 from onbeat.store.rows import LARGEST, Row, attempt_view, run_view
 from onbeat.store.sqlite.lookups import read_run
 from onbeat.store.sqlite.queries import load_queries
@@ -31,6 +33,21 @@ class SqliteRuns:
 
     async def find(self, where: RunFilter, page: Page) -> list[RunView]:
         return await self._readers.search(lambda connection: self._find(connection, where, page))
+
+    async def find_revivable(self, where: RunFilter, page: Page) -> list[RunView]:
+        return await self._readers.search(lambda connection: self._find_revivable(connection, where, page))
+
+    async def last_responses(self, keys: Sequence[RunKey]) -> dict[RunKey, bytes]:
+        def read(connection: apsw.Connection) -> dict[RunKey, bytes]:
+            found: dict[RunKey, bytes] = {}
+            for key in keys:
+                key_columns = (key.job_id % self._slots, key.job_id, key.scheduled_at)
+                response = connection.execute(_QUERIES["last_response"], key_columns).get
+                if response is not None:
+                    found[key] = response
+            return found
+
+        return await self._readers.read(read)
 
     async def attempts(self, key: RunKey) -> list[AttemptView]:
         key_columns = (key.job_id % self._slots, key.job_id, key.scheduled_at)
@@ -68,6 +85,20 @@ class SqliteRuns:
             rows += connection.execute(ended, bindings).fetchall()
         rows.sort(key=lambda row: (row[1], row[0]), reverse=True)
         return [run_view(row) for row in rows[: page.limit]]
+
+    def _find_revivable(self, connection: apsw.Connection, where: RunFilter, page: Page) -> list[RunView]:
+        after = (-1, -1) if page.after is None else (page.after[0], page.after[1])
+        scheduled_to = LARGEST if where.scheduled_to is None else where.scheduled_to
+        states = msgspec.json.encode(sorted((where.states or REVIVABLE) & REVIVABLE)).decode()
+        late = None if where.late is None else int(where.late)
+        narrowed: Row = (where.scheduled_from or 0, scheduled_to, states, late, page.limit)
+        if where.job_id is None:
+            rows = connection.execute(_QUERIES["find_revivable"], (*after, *narrowed))
+        else:
+            floor = after[0] - 1 if where.job_id > after[1] else after[0]
+            bindings = (where.job_id % self._slots, where.job_id, floor, *narrowed)
+            rows = connection.execute(_QUERIES["find_revivable_of_job"], bindings)
+        return [run_view(row) for row in rows]
 
 
 def _prune(connection: apsw.Connection, *, ended_before: int, limit: int) -> int:

@@ -11,6 +11,7 @@ import apsw
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.rows import Row
 from onbeat.store.sqlite.access import SqliteAccess
+from onbeat.store.sqlite.almanac import read_almanac_revision
 from onbeat.store.sqlite.backfills import SqliteBackfills
 from onbeat.store.sqlite.blackouts import SqliteBlackouts
 from onbeat.store.sqlite.calendars import SqliteCalendars
@@ -104,6 +105,14 @@ class SqliteStore:
     def slots(self) -> int:
         return self._slots
 
+    @property
+    def is_shared(self) -> bool:
+        """Never: the lock of the data file is this process's."""
+        return False
+
+    async def almanac_revision(self) -> int:
+        return await self._readers.read(read_almanac_revision)
+
     async def read_clock(self) -> int:
         """The host's clock: the file and all that work on it are on one host."""
         return self._read_time()
@@ -117,7 +126,7 @@ class SqliteStore:
                 pending=connection.execute(_NODES["count_live"]).get - running,
                 running=running,
                 oldest_ready_at=connection.execute(_NODES["oldest_ready_at"]).get,
-                next_due_at=connection.execute(_FIRES["next_due_at"]).get,
+                next_due_at=connection.execute(_FIRES["next_due_at"], (None,)).get,
             )
 
         return await self._readers.read(read)

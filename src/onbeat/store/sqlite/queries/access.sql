@@ -26,7 +26,7 @@ UPDATE api_keys SET last_used_at = :now WHERE key_id = :key_id;
 
 -- name: retire_secrets
 UPDATE secrets SET retires_at = :retires_at
-WHERE namespace = :namespace AND name = :name AND version <> :version AND retires_at IS NULL;
+WHERE namespace = :namespace AND name = :name AND version <> :but_version AND retires_at IS NULL;
 
 -- name: insert_secret
 INSERT INTO secrets (namespace, name, version, ciphertext, created_at, retires_at)

@@ -2,14 +2,15 @@
 -- OR FAIL: a statement of one row needs no journal of its own; the transaction or its savepoint undoes it.
 
 -- name: due_jobs
--- Walks clocks_due over all slots, since one node owns the file; LEFT JOIN keeps that order without statistics.
+-- Walks clocks_due over all slots, since one node owns the file and asks for all of them (slots NULL); LEFT JOIN keeps
+-- that order without statistics.
 -- `busy` saves two look-ups for the many jobs that have no live run.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now
+WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
 ORDER BY c.next_fire_at, c.slot, c.job_id
 LIMIT :limit;
 
@@ -20,7 +21,7 @@ SELECT
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
     EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
 FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now
+WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
 ORDER BY c.next_fire_at DESC, c.slot DESC, c.job_id DESC
 LIMIT :limit;
 
@@ -35,13 +36,14 @@ WHERE c.slot = :slot AND c.job_id = :job_id AND c.next_fire_at <= :now;
 
 -- name: lane_holds
 -- Walks live_lanes.
-SELECT lane, scheduled_at, state, trigger, attempt, ready_at
+SELECT
+    lane, scheduled_at, state, trigger, attempt, ready_at, revived_at IS NOT NULL AND first_started_at IS NULL
 FROM live_runs INDEXED BY live_lanes
 WHERE slot = :slot AND job_id = :job_id AND lane IS NOT NULL
 ORDER BY lane;
 
 -- name: newest_waiting
--- Walks live_waiting. Rank 0: made by the schedule.
+-- Walks live_waiting. Rank 0: made by the schedule, and not brought back.
 SELECT scheduled_at
 FROM live_runs INDEXED BY live_waiting
 WHERE slot = :slot AND job_id = :job_id AND rank = 0 AND state = 'pending' AND lane IS NULL
@@ -52,17 +54,20 @@ LIMIT 1;
 -- Reads live_runs, once at a start.
 SELECT ready_at / 1000000 AS second, count(*)
 FROM live_runs
-WHERE state = 'pending' AND trigger = 'catch_up'
+WHERE state = 'pending' AND (trigger = 'catch_up' OR revived_at IS NOT NULL)
 GROUP BY second;
 
 -- name: displace_run
 -- A run that has not begun gives its lane to another of its job and waits for one again.
 UPDATE live_runs SET lane = NULL
-WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending' AND attempt = 0;
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending'
+    AND (attempt = 0 OR (revived_at IS NOT NULL AND first_started_at IS NULL));
 
 -- name: next_due_at
 -- Walks clocks_due.
-SELECT min(next_fire_at) FROM clocks;
+SELECT min(next_fire_at) FROM clocks INDEXED BY clocks_due
+WHERE :slots IS NULL OR slot IN (SELECT value FROM json_each(:slots));
 
 -- name: move_clock
 UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :job_id;

@@ -222,7 +222,7 @@ SELECT max_running FROM jobs WHERE job_id = :job_id;
 SELECT lane FROM live_runs INDEXED BY live_lanes WHERE slot = :slot AND job_id = :job_id AND lane IS NOT NULL;
 
 -- name: next_waiting
--- Walks live_waiting: made by the schedule first, then oldest.
+-- Walks live_waiting: made by the schedule and not brought back first, then oldest.
 SELECT scheduled_at
 FROM live_runs INDEXED BY live_waiting
 WHERE slot = :slot AND job_id = :job_id AND state = 'pending' AND lane IS NULL
@@ -246,7 +246,7 @@ SELECT
         SELECT 1 FROM job_versions AS v
         WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
     ) THEN e.job_version ELSE j.version END,
-    e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :now,
+    e.attempt, :lane, j.state = 'paused', e.queue, e.payload, :ready_at,
     :late_after, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us, e.worker,
     e.moved_us, :priority, e.attempt, :now
 FROM ended_runs AS e CROSS JOIN jobs AS j ON j.job_id = e.job_id

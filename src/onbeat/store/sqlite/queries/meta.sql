@@ -16,5 +16,11 @@ SELECT slots FROM meta;
 INSERT INTO meta (only_row, schema_version, installation_id, slots, created_at)
 VALUES (1, :schema_version, lower(hex(randomblob(16))), :slots, :now);
 
+-- name: almanac_revision
+SELECT almanac_revision FROM meta;
+
+-- name: raise_almanac_revision
+UPDATE meta SET almanac_revision = almanac_revision + 1;
+
 -- name: raise_schema_version
 UPDATE meta SET schema_version = :schema_version;

@@ -131,6 +131,57 @@ WHERE
 ORDER BY scheduled_at DESC
 LIMIT :limit;
 
+-- name: find_revivable
+-- Walks ended_notable from the cursor on.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
+    started_at, attempt_started_at, finished_at, duration_us, late, status,
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
+FROM ended_runs INDEXED BY ended_notable
+WHERE
+    (scheduled_at, job_id) > (:after_scheduled_at, :after_job_id)
+    AND scheduled_at >= :scheduled_from AND scheduled_at < :scheduled_to
+    AND (state <> 'succeeded' OR late = 1)
+    AND state IN (SELECT value FROM json_each(:states))
+    AND (:late IS NULL OR late = :late)
+ORDER BY scheduled_at, job_id
+LIMIT :limit;
+
+-- name: find_revivable_of_job
+-- Walks ended_notable_by_job from the cursor on.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count, until, blocked_by, NULL,
+    started_at, attempt_started_at, finished_at, duration_us, late, status,
+    outcome, error, worker, queue, NULL, 0, NULL, NULL, moved_us,
+    NULL, NULL, NULL, NULL
+FROM ended_runs INDEXED BY ended_notable_by_job
+WHERE
+    slot = :slot AND job_id = :job_id
+    AND scheduled_at > :after_scheduled_at
+    AND scheduled_at >= :scheduled_from AND scheduled_at < :scheduled_to
+    AND (state <> 'succeeded' OR late = 1)
+    AND state IN (SELECT value FROM json_each(:states))
+    AND (:late IS NULL OR late = :late)
+ORDER BY scheduled_at
+LIMIT :limit;
+
+-- name: last_response
+-- The attempt that succeeded stands in the ended run itself, after those that did not. Walks ended_key, and the primary
+-- key of attempts backwards.
+SELECT CASE
+    WHEN EXISTS (
+        SELECT 1 FROM ended_runs
+        WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND outcome = 'succeeded'
+    )
+    THEN (SELECT response FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    ELSE (
+        SELECT response FROM attempts
+        WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
+        ORDER BY attempt DESC LIMIT 1
+    )
+END;
+
 -- name: failed_attempts
 -- Walks the primary key of attempts.
 SELECT attempt, kind, started_at, duration_us, worker, status, error, response

@@ -1,0 +1,111 @@
+"""Decisions that are shared within a batch are those that each job would have had alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.scheduler import SECOND, TARGET, Scheduler, draft, every, scheduling
+
+from onbeat.domain.blackout import BlackoutRules
+from onbeat.domain.errors import DefinitionError
+from onbeat.domain.model import CronSchedule, Definition, MisfirePolicy, decode_definition, encode_definition
+from onbeat.services.definitions import DefinitionCache
+from onbeat.services.handoff import Reservation
+from onbeat.services.job_rules import DraftSchedule
+from onbeat.services.planning import Planner
+from onbeat.store.values import DueJob, FirePlan
+
+HOUR_S = 3_600
+NOBODY_WAITS = Reservation((), until=0)
+SCHEDULES: list[DraftSchedule] = [
+    every(1),
+    every(60),
+    every(HOUR_S),
+    CronSchedule(expression="*/5 * * * *", timezone="UTC"),
+    CronSchedule(expression="H * * * *", timezone="UTC"),
+]
+POLICIES = [
+    MisfirePolicy(),
+    MisfirePolicy(policy="run_latest"),
+    MisfirePolicy(policy="catch_up", max=2, spacing_s=1),
+    MisfirePolicy(policy="catch_up", max=2, window_s=600, spacing_s=1),
+]
+
+
+@pytest.fixture
+async def scheduler(tmp_path: Path) -> AsyncIterator[Scheduler]:
+    async with scheduling(tmp_path / "onbeat.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("asleep_s", [0, 20, 90, 2 * HOUR_S, 40 * 86_400])
+async def test_each_job_of_a_batch_is_planned_as_if_it_were_alone(scheduler: Scheduler, asleep_s: int) -> None:
+    now_s = scheduler.clock.now() // SECOND
+    frozen = BlackoutRules(from_at=(now_s + 10) * SECOND, until_at=(now_s + 70) * SECOND, tag="frozen")
+    await scheduler.blackouts.put("default", "freeze", frozen)
+    await scheduler.jobs.create_many(
+        [
+            replace(draft(schedule, misfire=policy, grace_s=grace_s, **moves), tags=tags)
+            for schedule in SCHEDULES
+            for policy in POLICIES
+            for grace_s in (0, 30, HOUR_S)
+            for moves in ({}, {"jitter_s": 20}, {"max_running": 3, "overlap": "skip"})
+            for tags in ((), ("frozen",))
+        ],
+        namespace="default",
+    )
+    scheduler.clock.advance(asleep_s + 1)
+    now = scheduler.clock.now()
+    scheduler.recovery.begin(now=now)
+    planner = Planner(definitions=scheduler.definitions, almanac=scheduler.almanac, recovery=scheduler.recovery)
+    together = planner.plan_batch(now=now, reservation=NOBODY_WAITS)
+    planned: list[tuple[FirePlan, FirePlan]] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        planned.append((together(due), planner.plan_batch(now=now, reservation=NOBODY_WAITS)(due)))
+        return planned[-1][0]
+
+    while (await scheduler.store.fires.record_due(now=now, limit=1_000, decide=decide)).jobs:
+        pass
+    assert len(planned) >= 72
+    for in_batch, alone in planned:
+        assert in_batch == alone
+
+
+async def test_a_definition_is_decoded_once_for_all_jobs_that_share_it_and_again_when_it_says_something_else(
+    scheduler: Scheduler,
+) -> None:
+    decoded: list[str] = []
+
+    def decode(text: str) -> Definition:
+        decoded.append(text)
+        return decode_definition(text)
+
+    cache = DefinitionCache(size=2, decode=decode)
+    one, same, other = [await scheduler.job(every(seconds)) for seconds in (60, 60, 61)]
+    assert cache.get(one.definition) is cache.get(same.definition)
+    assert cache.planned(one.definition).timetable is cache.planned(same.definition).timetable
+    assert cache.get(other.definition) != cache.get(one.definition)
+    assert decoded == [one.definition, other.definition]
+    for text in (other.definition, one.definition + " ", one.definition):
+        cache.get(text)
+    assert len(decoded) == 4  # the third pushed out what was used least recently
+
+
+def test_a_definition_that_cannot_be_honoured_can_still_be_read() -> None:
+    text = encode_definition(Definition(schedules=(CronSchedule(expression="99 * * * *"),), target=TARGET))
+    cache = DefinitionCache()
+    assert cache.get(text).target == TARGET
+    for _ in range(2):
+        with pytest.raises(DefinitionError):
+            cache.planned(text)
+        with pytest.raises(DefinitionError):
+            cache.get("{")
+
+
+async def test_a_timetable_that_depends_on_the_job_or_on_calendars_is_not_shared(scheduler: Scheduler) -> None:
+    spread = await scheduler.job(CronSchedule(expression="H * * * *", timezone="UTC"))
+    assert DefinitionCache().planned(spread.definition).timetable is None

@@ -1,0 +1,56 @@
+"""`onbeat serve` and `onbeat worker` as an operator runs them, with short leases and loopback allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from tests.support.database import Data
+from tests.support.process import QUICK, ServerProcess, running
+
+LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+def log_beside(data: Data, name: str) -> Path:
+    """A data file has its logs beside it; those of nodes on a server are not kept."""
+    return data.with_name(name) if isinstance(data, Path) else Path(os.devnull)
+
+
+async def make_key(data: Data, *scopes: str) -> str:
+    """As an operator makes it: on the data file, before the server runs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json"),
+        *(part for scope in scopes for part in ("--scope", scope)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    return str(json.loads(output)["key"])
+
+
+def serving(
+    data: Data, *, port: int | None = None, settings: Mapping[str, str] = NO_SETTINGS
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat serve` that delivers nothing itself."""
+    return running(
+        lambda port: ["-m", "onbeat", "serve", "--data", str(data), "--port", str(port)],
+        log=log_beside(data, "server.log"),
+        port=port,
+        env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | dict(settings),
+    )
+
+
+def working(
+    server: str, key: str, data: Data, *, concurrency: int = 4, settings: Mapping[str, str] = NO_SETTINGS
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat worker`."""
+    return running(
+        lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", str(concurrency)],
+        log=log_beside(data, "worker.log"),
+        env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | dict(settings),
+    )
