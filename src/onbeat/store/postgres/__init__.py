@@ -17,13 +17,16 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
   ends. So two transactions never admit runs to the lanes of one job at a time.
 - Only a transaction that holds a job's row gives the job a clock: where none is there after the row was locked, none
   appears. The exception is the clock that a finish sets (`after_finish.py`), which lies ahead by a second at least:
-  whoever makes such a job inactive locks its row in after_finish and looks for that clock before it commits.
+  whoever makes such a job inactive, or makes a job such a one, locks its live runs first, so that finishes are over or
+  wait.
 - The lock on a namespace's pauses is an advisory one: shared for those that make a job active, exclusive for those
   that begin or end a pause. So a pause that was begun is seen by all that come after, and covers all that came before.
-- Leases, finishes and cancellations lock live runs only. Whoever puts a run in line behind held lanes locks the runs
-  that hold them first, and looks again afterwards (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in
-  a later statement than the one that took the holder's row. So one of the two always sees the other, and no run waits
-  for a lane that nobody will pass on.
+- Leases, finishes and cancellations lock live runs only. A verdict that pauses the job (410 Gone) would lock the job
+  after its run, so that transaction begins anew with the job (`finishes.write_locking`).
+- Whoever puts a run in line behind held lanes locks the runs that hold them first, and looks again afterwards
+  (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a later statement than the one that took the
+  holder's row (`lanes.py`). So one of the two always sees the other, and no run waits for a lane that nobody will pass
+  on.
 - A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
   job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
 """
