@@ -183,9 +183,9 @@ async def test_import_replaces_dates_and_keeps_the_other_rules(data: str) -> Non
 
 
 async def test_rules_that_were_saved_and_could_not_be_loaded_are_loaded_by_the_replanner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scheduling(tmp_path / "onbeat.db") as scheduler:
+    async with scheduling(data) as scheduler:
         await put(scheduler, closed(0))
         job = await scheduler.job(daily(exclude=("c",)))
 

@@ -28,6 +28,7 @@ from onbeat.store.values import (
 class JobOfRun(msgspec.Struct, frozen=True, gc=False):
     """What a decision about a run needs to know of its job."""
 
+    state: JobState | None  # None: there is no such job any more
     definition: str  # that the run goes by
     next_fire_at: int | None
     streak: Streak | None

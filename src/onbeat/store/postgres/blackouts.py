@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onbeat.store.postgres.almanac import raise_almanac_revision
 from onbeat.store.postgres.database import Connection, Database, LostRaceError
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.values import StoredBlackout
@@ -18,7 +19,8 @@ class PostgresBlackouts:
 
     async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredBlackout:
         async def write(connection: Connection) -> StoredBlackout:
-            await connection.execute(_QUERIES["put_blackout"], namespace, name, rules, now)
+            if await connection.execute(_QUERIES["put_blackout"], namespace, name, rules, now) != "INSERT 0 0":
+                await raise_almanac_revision(connection)
             row = await connection.fetchrow(_QUERIES["get_blackout"], namespace, name)
             if row is None:
                 raise LostRaceError("the blackout was deleted meanwhile")
@@ -40,4 +42,10 @@ class PostgresBlackouts:
         return await self._database.read(read)
 
     async def delete(self, namespace: str, name: str) -> bool:
-        return await self._database.run(_QUERIES["delete_blackout"], namespace, name) > 0
+        async def write(connection: Connection) -> bool:
+            is_deleted = await connection.execute(_QUERIES["delete_blackout"], namespace, name) != "DELETE 0"
+            if is_deleted:
+                await raise_almanac_revision(connection)
+            return is_deleted
+
+        return await self._database.write(write)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from onbeat.domain.states import JobState
+from onbeat.store.postgres.almanac import hold_almanac_revision, raise_almanac_revision
 from onbeat.store.postgres.database import Connection, Database, LostRaceError
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.locks import lock_jobs
@@ -29,7 +30,8 @@ class PostgresCalendars:
 
     async def put(self, namespace: str, name: str, *, rules: str, now: int) -> StoredCalendar:
         async def write(connection: Connection) -> StoredCalendar:
-            await connection.execute(_QUERIES["put_calendar"], namespace, name, rules, now)
+            if await connection.execute(_QUERIES["put_calendar"], namespace, name, rules, now) != "INSERT 0 0":
+                await raise_almanac_revision(connection)
             row = await connection.fetchrow(_QUERIES["get_calendar"], namespace, name)
             if row is None:
                 raise LostRaceError("the calendar was deleted meanwhile")
@@ -57,15 +59,18 @@ class PostgresCalendars:
             users = int(await connection.fetchval(_QUERIES["count_users"], namespace, name))
             if not users:
                 await connection.execute(_QUERIES["delete_calendar"], namespace, name)
+                await raise_almanac_revision(connection)
             return users
 
         return await self._database.write(write)
 
-    async def replan(self, *, now: int, limit: int, decide: DecideClock) -> Replanned:
+    async def replan(self, *, now: int, limit: int, revision: int, decide: DecideClock) -> Replanned:
         async def write(connection: Connection) -> Replanned:
             waiting = await connection.fetchrow(_QUERIES["calendar_to_replan"])
             if waiting is None:
                 return Replanned(jobs=0, parked=(), more=False)
+            if revision != await hold_almanac_revision(connection):
+                return Replanned(jobs=0, parked=(), more=True)
             namespace, name, replan_after = waiting
             rows = await connection.fetch(_QUERIES["users_to_replan"], namespace, name, replan_after, limit)
             parked: tuple[tuple[int, str], ...] = ()

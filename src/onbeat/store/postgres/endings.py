@@ -12,14 +12,15 @@ import msgspec
 from onbeat.domain.callback import callback_token
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import Outcome, OutcomeKind
-from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.domain.states import RunState, SkipReason
 from onbeat.store.live_row import LiveRow
 from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection
 from onbeat.store.postgres.queries import load_queries
+from onbeat.store.postgres.streaks import lock_streaks
 from onbeat.store.rows import JOB_STATES, Row, encode_response, storable_text
 from onbeat.store.values import AcceptRun, EndRun, RetryRun, Verdict
-from onbeat.store.verdicts import allowed, counts_as_failed
+from onbeat.store.verdicts import JobOfRun, allowed, counts_as_failed
 
 _QUERIES = load_queries("leases")
 
@@ -52,14 +53,6 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
     token: bytes | None
 
 
-class JobOfRun(msgspec.Struct, frozen=True, gc=False):
-    """What is to be known of a run's job to decide about the run."""
-
-    state: JobState
-    definition: str  # of the run's version
-    next_fire_at: int | None
-
-
 async def lock_live(connection: Connection, keys: Iterable[RunKey], *, slots: int) -> dict[RunKey, LiveRow]:
     """Those of the runs that are live, by identity; nobody else changes them until the transaction ends."""
     rows = await connection.fetch(_QUERIES["lock_live"], *key_columns(keys, slots=slots))
@@ -76,7 +69,8 @@ async def jobs_of_runs(connection: Connection, runs: Iterable[LiveRow]) -> dict[
     """By job and version. Asked in a later statement than the one that locked the runs: see the package's docstring."""
     asked = {(live.slot, live.run.key.job_id, live.run.job_version) for live in runs}
     rows = await connection.fetch(_QUERIES["jobs_of_runs"], *columns(asked, count=3))
-    return {(row[0], row[1]): JobOfRun(JOB_STATES[row[2]], row[3], row[4]) for row in rows}
+    streaks = await lock_streaks(connection, [(slot, job_id) for slot, job_id, _version in asked])
+    return {(row[0], row[1]): JobOfRun(JOB_STATES[row[2]], row[3], row[4], streaks.get(row[0])) for row in rows}
 
 
 def as_it_stands(

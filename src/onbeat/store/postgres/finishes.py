@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import replace
+
+from onbeat.domain.auto_pause import Streak
 from onbeat.domain.callback import callback_token
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
@@ -25,9 +28,10 @@ from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_stat
 from onbeat.store.postgres.lanes import pass_lanes_on
 from onbeat.store.postgres.locks import lock_job
 from onbeat.store.postgres.queries import load_queries
+from onbeat.store.postgres.streaks import end_streaks, keep_streak
 from onbeat.store.rows import RUN_STATES, encode_response
 from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, StoredJob, Verdict
-from onbeat.store.verdicts import answer, judge, judge_lost, lost_outcome, refusal
+from onbeat.store.verdicts import JobOfRun, answer, judge, judge_lost, lost_outcome, refusal
 
 _QUERIES = load_queries("leases")
 _JOBS = load_queries("jobs")
@@ -36,11 +40,11 @@ T = TypeVar("T")
 DecideFinish = Callable[[LiveRun, str, Finish], Verdict]
 DecideExpiry = Callable[[LiveRun, str], Verdict]
 LockedJobs = Mapping[int, StoredJob | None]
-"""Jobs that are about to be paused, locked before any run."""
+"""Jobs that verdicts write to, locked before any run."""
 
 
-class PausesJobsError(Exception):
-    """A verdict pauses jobs that were not locked before their runs. Raised by the work inside a transaction."""
+class JobsNeedLocksError(Exception):
+    """A verdict needs jobs that were not locked before their runs. Raised by the work inside a transaction."""
 
     def __init__(self, job_ids: frozenset[int]) -> None:
         super().__init__(f"{len(job_ids)} jobs are to be locked first")
@@ -48,15 +52,16 @@ class PausesJobsError(Exception):
 
 
 async def write_locking(database: Database, work: Callable[[Connection, LockedJobs], Awaitable[T]], *, slots: int) -> T:
-    """Run `work` in one transaction, and anew with jobs locked where its verdicts turn out to pause them.
+    """Run `work` in one transaction, and anew with jobs locked where its verdicts turn out to pause them, or to begin a
+    streak of failures.
 
-    Such verdicts are rare (410 Gone), and jobs are locked before live runs: see the package's docstring.
+    Such verdicts are rare, and jobs are locked before live runs: see the package's docstring.
     """
     job_ids: frozenset[int] = frozenset()
     while True:
         try:
             return await database.write(partial(_with_locked, job_ids, work, slots=slots))
-        except PausesJobsError as found:
+        except JobsNeedLocksError as found:
             job_ids |= found.job_ids
 
 
@@ -109,19 +114,19 @@ async def finish_held(
     if not others:
         return answers
     jobs = await jobs_of_runs(connection, [live for live, _item in others])
+    streaks = _Streaks(jobs)
     judged: list[Judged] = []
     for live, item in others:
-        job = jobs[live.run.key.job_id, live.run.job_version]
         verdict = judge(
             live,
             lambda run, definition, item=item: decide(run, definition, item),  # type: ignore[misc]
-            definition=job.definition,
-            next_fire_at=job.next_fire_at,
+            job=streaks.job_of(live),
         )
+        streaks.note(live, verdict)
         judged.append(Judged(live, verdict, item.outcome, item.token))
-    _demand_locks(judged, locked)
+    _demand_locks(judged, jobs, locked)
     written = await write_verdicts(connection, judged, jobs, now=now)
-    await _pause_jobs(connection, written, judged, locked, slots=slots, now=now)
+    written = await _settle_jobs(connection, judged, written, locked, slots=slots, now=now)
     for one, verdict in zip(judged, written, strict=True):
         answers[one.live.run.key] = _answer(one.live, verdict, freed=freed)
     return answers
@@ -158,22 +163,25 @@ async def expire(
     if not lives:
         return []
     jobs = await jobs_of_runs(connection, lives)
+    streaks = _Streaks(jobs)
     judged: list[Judged] = []
     for live in lives:
-        job = jobs[live.run.key.job_id, live.run.job_version]
-        verdict = judge_lost(live, decide, definition=job.definition, next_fire_at=job.next_fire_at, now=now)
+        verdict = judge_lost(live, decide, job=streaks.job_of(live), now=now)
+        streaks.note(live, verdict)
         judged.append(Judged(live, verdict, lost_outcome(live, now=now), None))
-    _demand_locks(judged, locked)
+    _demand_locks(judged, jobs, locked)
     running = [one for one in judged if one.live.run.state is RunState.RUNNING]
     written = await write_verdicts(connection, running, jobs, now=now)
-    await _pause_jobs(connection, written, running, locked, slots=slots, now=now)
-    waiting = [(one.live, one.verdict) for one in judged if one.live.run.state is RunState.PENDING]
-    given_up = [(live, verdict) for live, verdict in waiting if isinstance(verdict, EndRun)]
-    endings = [as_it_stands(live, state=verdict.state, error=verdict.error) for live, verdict in given_up]
+    waiting = [one for one in judged if one.live.run.state is RunState.PENDING and isinstance(one.verdict, EndRun)]
+    given_up = [(one, one.verdict) for one in waiting if isinstance(one.verdict, EndRun)]
+    endings = [as_it_stands(one.live, state=verdict.state, error=verdict.error) for one, verdict in given_up]
     await end_runs(connection, endings, now=now)
+    settled = [*running, *waiting]
+    written = await _settle_jobs(
+        connection, settled, [*written, *(one.verdict for one in waiting)], locked, slots=slots, now=now
+    )
     freed: set[int] = set()
-    answers = [_answer(one.live, verdict, freed=freed) for one, verdict in zip(running, written, strict=True)]
-    answers += [_answer(live, verdict, freed=freed) for live, verdict in given_up]
+    answers = [_answer(one.live, verdict, freed=freed) for one, verdict in zip(settled, written, strict=True)]
     if freed:
         await pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
@@ -218,6 +226,7 @@ async def _end_successes(connection: Connection, items: Sequence[Finish], *, now
         for item in items
     ]  # fmt: skip
     ended = await connection.fetch(_QUERIES["end_succeeded"], *columns(rows, count=8), now)
+    await end_streaks(connection, [row[0] for row in ended], slots=slots)
     return frozenset(RunKey(row[0], row[1]) for row in ended)
 
 
@@ -257,38 +266,80 @@ def _answer(live: LiveRow, written: Verdict, *, freed: set[int]) -> Finished:
     return answer(live.run.key, written)
 
 
-def _demand_locks(judged: Sequence[Judged], locked: LockedJobs) -> None:
-    wanted = {
-        one.live.run.key.job_id
-        for one in judged
-        if isinstance(one.verdict, EndRun) and one.verdict.pauses_job is not None
-    }
+class _Streaks:
+    """The jobs of a batch of runs, each as the verdicts before have left its streak."""
+
+    def __init__(self, jobs: Mapping[tuple[int, int], JobOfRun]) -> None:
+        self._jobs = jobs
+        self._counted: dict[int, Streak] = {}
+
+    def job_of(self, live: LiveRow) -> JobOfRun:
+        """What the decision about this run is to know."""
+        job = self._jobs[live.run.key.job_id, live.run.job_version]
+        counted = self._counted.get(live.run.key.job_id)
+        return job if counted is None else replace(job, streak=counted)
+
+    def note(self, live: LiveRow, verdict: Verdict) -> None:
+        """Count it in."""
+        if isinstance(verdict, EndRun) and verdict.streak is not None:
+            self._counted[live.run.key.job_id] = verdict.streak
+
+
+def _demand_locks(judged: Sequence[Judged], jobs: Mapping[tuple[int, int], JobOfRun], locked: LockedJobs) -> None:
+    """Jobs that a verdict pauses, and those whose streak begins: there is no row yet that two could count in turn."""
+    wanted: set[int] = set()
+    for one in judged:
+        job_id, verdict = one.live.run.key.job_id, one.verdict
+        if not isinstance(verdict, EndRun):
+            continue
+        begins = verdict.streak is not None and jobs[job_id, one.live.run.job_version].streak is None
+        if begins or verdict.pauses_job is not None:
+            wanted.add(job_id)
     if not wanted <= locked.keys():
-        raise PausesJobsError(frozenset(wanted))
+        raise JobsNeedLocksError(frozenset(wanted))
 
 
-async def _pause_jobs(
+async def _settle_jobs(
     connection: Connection,
-    written: Sequence[Verdict],
     judged: Sequence[Judged],
+    written: Sequence[Verdict],
     locked: LockedJobs,
     *,
     slots: int,
     now: int,
-) -> None:
-    """Pause the jobs of which a verdict demands it. They were locked before anything was read."""
-    reasons = {
-        one.live.run.key.job_id: verdict.pauses_job
-        for one, verdict in zip(judged, written, strict=True)
-        if isinstance(verdict, EndRun) and verdict.pauses_job is not None
-    }
-    for job_id, reason in reasons.items():
-        job = locked[job_id]
-        if job is None or job.state in (JobState.PAUSED, JobState.DELETED):
-            continue
-        # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
-        paused_at = now if job.next_fire_at is None else min(now, job.next_fire_at - 1)
-        paused = NewState(job_id, JobState.PAUSED, reason)
-        await set_job_states(connection, [paused], slots=slots, now=now, raises_version=True, paused_at=paused_at)
-        await drop_clocks(connection, [job_id], slots=slots)
-        await connection.execute(_JOBS["hold_runs"], True, job_id % slots, job_id)
+) -> list[Verdict]:
+    """What the ends of runs mean for their jobs: streaks of failed runs, and pauses.
+
+    Answer: the verdicts, without the pauses of jobs that were not to be paused any more.
+    """
+    answers: list[Verdict] = []
+    paused: set[int] = set()
+    for one, verdict in zip(judged, written, strict=True):
+        job_id = one.live.run.key.job_id
+        if isinstance(verdict, EndRun):
+            if verdict.state is RunState.SUCCEEDED:
+                await end_streaks(connection, [job_id], slots=slots)
+            elif verdict.streak is not None:
+                await keep_streak(connection, job_id, verdict.streak, slot=one.live.slot)
+            if verdict.pauses_job is not None:
+                if job_id not in paused and await _pause_job(
+                    connection, locked[job_id], reason=verdict.pauses_job, slots=slots, now=now
+                ):
+                    paused.add(job_id)
+                else:
+                    verdict = replace(verdict, pauses_job=None)
+        answers.append(verdict)
+    return answers
+
+
+async def _pause_job(connection: Connection, job: StoredJob | None, *, reason: str, slots: int, now: int) -> bool:
+    """Pause a job that was locked before anything was read. False: it is paused already, or deleted."""
+    if job is None or job.state in (JobState.PAUSED, JobState.DELETED):
+        return False
+    # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
+    paused_at = now if job.next_fire_at is None else min(now, job.next_fire_at - 1)
+    state = NewState(job.job_id, JobState.PAUSED, reason)
+    await set_job_states(connection, [state], slots=slots, now=now, raises_version=True, paused_at=paused_at)
+    await drop_clocks(connection, [job.job_id], slots=slots)
+    await connection.execute(_JOBS["hold_runs"], True, job.job_id % slots, job.job_id)
+    return True

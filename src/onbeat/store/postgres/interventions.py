@@ -34,7 +34,7 @@ async def cancel(connection: Connection, key: RunKey, *, now: int, slots: int) -
 
 
 async def revive(
-    connection: Connection, key: RunKey, *, now: int, late_after: int, priority: int, slots: int
+    connection: Connection, key: RunKey, *, now: int, ready_at: int, late_after: int, priority: int, slots: int
 ) -> RunState | None:
     """Move an ended run back to live. Runs of deleted jobs stay where they are: nobody would start them."""
     slot = key.job_id % slots
@@ -52,7 +52,7 @@ async def revive(
     lane = await free_lane(connection, key.job_id, slot=slot)
     try:
         await connection.execute(
-            _LEASES["revive_run"], slot, key.job_id, key.scheduled_at, lane, now, late_after, priority
+            _LEASES["revive_run"], slot, key.job_id, key.scheduled_at, lane, ready_at, late_after, priority, now
         )
     except asyncpg.UniqueViolationError as error:
         raise LostRaceError("the lane was taken meanwhile") from error

@@ -18,6 +18,7 @@ from onbeat.store.postgres.new_jobs import insert_jobs
 from onbeat.store.postgres.pauses import hold_pauses
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.recording import insert_mark
+from onbeat.store.postgres.streaks import end_streaks
 from onbeat.store.rows import LARGEST, encode_strings, is_storable, stored_job
 from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
 
@@ -121,6 +122,8 @@ class PostgresJobs:
         elif change.next_fire_at is not KEEP:
             await connection.execute(_QUERIES["put_clock"], slot, job_id, change.next_fire_at)
             await withhold_clocks(connection, [job_id], slots=self._slots, now=now)
+        if change.state is not None and state is not JobState.PAUSED:
+            await end_streaks(connection, [job_id], slots=self._slots)
         if state is not before.state:
             await connection.execute(_QUERIES["hold_runs"], state in _HELD, slot, job_id)
         await pass_lanes_on(connection, [job_id], slots=self._slots, now=now)

@@ -106,10 +106,22 @@ class PostgresLeases:
         return await self._database.write(lambda connection: cancel(connection, key, now=now, slots=self._slots))
 
     async def revive(
-        self, key: RunKey, *, now: int, late_after: int, priority: int = DEFAULT_PRIORITY
+        self,
+        key: RunKey,
+        *,
+        now: int,
+        late_after: int,
+        ready_at: int | None = None,
+        priority: int = DEFAULT_PRIORITY,
     ) -> RunState | None:
         return await self._database.write(
             lambda connection: revive(
-                connection, key, now=now, late_after=late_after, priority=priority, slots=self._slots
+                connection,
+                key,
+                now=now,
+                ready_at=now if ready_at is None else ready_at,
+                late_after=late_after,
+                priority=priority,
+                slots=self._slots,
             )
         )

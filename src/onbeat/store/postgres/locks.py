@@ -52,7 +52,7 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
         holds: dict[int, list[LaneHold]] = {}
         rows = await connection.fetch(_QUERIES["lane_holds"], *asked)
         for row in sorted(rows, key=lambda row: int(row[0])):
-            holds.setdefault(row[6], []).append(lane_hold(tuple(row)))
+            holds.setdefault(row[7], []).append(lane_hold(tuple(row)))
         if all((job_id, hold.scheduled_at) in locked for job_id, held in holds.items() for hold in held):
             break
     waiting: dict[int, int] = {row[0]: row[1] for row in await connection.fetch(_QUERIES["newest_waiting"], *asked)}

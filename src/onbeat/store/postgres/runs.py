@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.states import ENDED, RunState
+from onbeat.domain.states import ENDED, REVIVABLE, RunState
+from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.lookups import read_run
 from onbeat.store.postgres.partitions import drop_partitions, make_partitions
@@ -34,6 +36,18 @@ class PostgresRuns:
 
     async def find(self, where: RunFilter, page: Page) -> list[RunView]:
         return await self._database.read(lambda connection: self._find(connection, where, page))
+
+    async def find_revivable(self, where: RunFilter, page: Page) -> list[RunView]:
+        return await self._database.read(lambda connection: self._find_revivable(connection, where, page))
+
+    async def last_responses(self, keys: Sequence[RunKey]) -> dict[RunKey, bytes]:
+        asked = columns([(key.job_id % self._slots, *key) for key in keys], count=3)
+
+        async def read(connection: Connection) -> dict[RunKey, bytes]:
+            rows = await connection.fetch(_QUERIES["last_responses"], *asked)
+            return {RunKey(row[0], row[1]): row[2] for row in rows if row[2] is not None}
+
+        return await self._database.read(read) if keys else {}
 
     async def attempts(self, key: RunKey) -> list[AttemptView]:
         key_columns = (key.job_id % self._slots, key.job_id, key.scheduled_at)
@@ -86,3 +100,18 @@ class PostgresRuns:
             rows += await connection.fetch(_QUERIES[ended], ended_states, lates, *place, scheduled_from, page.limit)
         rows.sort(key=lambda row: (row[1], row[0]), reverse=True)
         return [run_view(tuple(row)) for row in rows[: page.limit]]
+
+    async def _find_revivable(self, connection: Connection, where: RunFilter, page: Page) -> list[RunView]:
+        after = (-1, -1) if page.after is None else (page.after[0], page.after[1])
+        states = [state.value for state in (where.states or REVIVABLE) & REVIVABLE]
+        lates = [False, True] if where.late is None else [where.late]
+        scheduled_to = LARGEST if where.scheduled_to is None else where.scheduled_to
+        place: tuple[int, ...] = after
+        query = "find_revivable"
+        if where.job_id is not None:
+            floor = after[0] - 1 if where.job_id > after[1] else after[0]
+            query, place = "find_revivable_of_job", (where.job_id % self._slots, where.job_id, floor)
+        await connection.execute(_IN_ORDER)
+        bounds = (where.scheduled_from or 0, scheduled_to, page.limit)
+        rows = await connection.fetch(_QUERIES[query], states, lates, *place, *bounds)
+        return [run_view(tuple(row)) for row in rows]

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from onbeat.domain.errors import ConfigError
 from onbeat.store.postgres.access import PostgresAccess
+from onbeat.store.postgres.almanac import read_almanac_revision
 from onbeat.store.postgres.backfills import PostgresBackfills
 from onbeat.store.postgres.blackouts import PostgresBlackouts
 from onbeat.store.postgres.calendars import PostgresCalendars
@@ -85,6 +86,14 @@ class PostgresStore:
     @property
     def slots(self) -> int:
         return self._slots
+
+    @property
+    def is_shared(self) -> bool:
+        """Always: other nodes may be there at any time."""
+        return True
+
+    async def almanac_revision(self) -> int:
+        return await self._database.read(read_almanac_revision)
 
     async def read_clock(self) -> int:
         """The server's clock, the same for all nodes."""

@@ -12,7 +12,7 @@ from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.live_row import LiveRow
-from onbeat.store.rows import JOB_STATES, Row, encode_response, storable_text
+from onbeat.store.rows import Row, encode_response, storable_text
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.streaks import end_streak, keep_streak
 from onbeat.store.values import AcceptRun, EndRun, RetryRun, Verdict
@@ -51,15 +51,21 @@ def end_as_it_stands(
 
 
 def write_verdict(
-    connection: apsw.Connection, live: LiveRow, verdict: Verdict, outcome: Outcome, *, token: bytes | None, now: int
+    connection: apsw.Connection,
+    live: LiveRow,
+    verdict: Verdict,
+    outcome: Outcome,
+    *,
+    job_state: JobState | None,
+    token: bytes | None,
+    now: int,
 ) -> Verdict:
     """Write what was decided about an attempt that ended with `outcome`. Answer: what was in fact written
     (see `verdicts.allowed`).
 
     `token` is the lease under which the attempt was finished; None where nobody finished it.
     """
-    job_state = connection.execute(_LEASES["job_state"], (live.run.key.job_id,)).get
-    verdict = allowed(verdict, live, job_state=None if job_state is None else JOB_STATES[job_state])
+    verdict = allowed(verdict, live, job_state=job_state)
     if isinstance(verdict, AcceptRun):
         assert token is not None
         accept(connection, live, token=token, until=verdict.until, outcome=outcome, now=now)

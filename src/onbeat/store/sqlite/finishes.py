@@ -11,7 +11,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import RunState
 from onbeat.store.live_row import LiveRow
-from onbeat.store.rows import RUN_STATES, Row, encode_response
+from onbeat.store.rows import JOB_STATES, RUN_STATES, Row, encode_response
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live, settle_job, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
@@ -61,9 +61,11 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
     answers: list[Finished] = []
     freed: list[int] = []
     for live in [LiveRow(row, slots=slots) for row in lost + overdue]:
-        verdict = judge_lost(live, decide, job=_job_of_run(connection, live), now=now)
+        job = _job_of_run(connection, live)
+        verdict = judge_lost(live, decide, job=job, now=now)
         if live.run.state is RunState.RUNNING:
-            verdict = write_verdict(connection, live, verdict, lost_outcome(live, now=now), token=None, now=now)
+            outcome = lost_outcome(live, now=now)
+            verdict = write_verdict(connection, live, verdict, outcome, job_state=job.state, token=None, now=now)
         elif isinstance(verdict, EndRun):
             end_as_it_stands(connection, live, state=verdict.state, now=now, error=verdict.error)
             verdict = settle_job(connection, live, verdict, now=now)
@@ -115,7 +117,7 @@ def finish_held(
         return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
     job = _job_of_run(connection, live)
     verdict = judge(live, lambda run, definition: decide(run, definition, item), job=job)
-    written = write_verdict(connection, live, verdict, item.outcome, token=item.token, now=now)
+    written = write_verdict(connection, live, verdict, item.outcome, job_state=job.state, token=item.token, now=now)
     return _answer(live, written, freed=freed)
 
 
@@ -156,7 +158,9 @@ def refuse(
 
 def _job_of_run(connection: apsw.Connection, live: LiveRow) -> JobOfRun:
     job_id = live.run.key.job_id
+    state = connection.execute(_QUERIES["job_state"], (job_id,)).get
     return JobOfRun(
+        state=None if state is None else JOB_STATES[state],
         definition=connection.execute(_QUERIES["definition_of_version"], (live.run.job_version, job_id)).get,
         next_fire_at=connection.execute(_QUERIES["clock_of_job"], live.key_columns[:2]).get,
         streak=read_streak(connection, job_id, slot=live.slot),

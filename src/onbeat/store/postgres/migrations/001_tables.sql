@@ -7,6 +7,7 @@ CREATE TABLE meta (
     schema_version integer NOT NULL CHECK (schema_version >= 0),
     serves_from integer NOT NULL CHECK (serves_from BETWEEN 1 AND schema_version),
     installation_id text NOT NULL,
+    almanac_revision bigint NOT NULL DEFAULT 0, -- grows with each change of a calendar or a blackout
     slots integer NOT NULL CHECK (slots BETWEEN 1 AND 65536),
     created_at bigint NOT NULL
 );
@@ -91,6 +92,16 @@ CREATE TABLE after_finish (
     PRIMARY KEY (slot, job_id)
 );
 
+-- Streaks of failed runs, of jobs that pause by themselves. A table of its own: where no job is failing, a success looks
+-- at nothing but its emptiness.
+CREATE TABLE failing_jobs (
+    slot integer NOT NULL,
+    job_id bigint NOT NULL,
+    failures bigint NOT NULL CHECK (failures > 0),
+    failing_since bigint NOT NULL,
+    PRIMARY KEY (slot, job_id)
+);
+
 -- Pending and running runs. `held`: the job is paused or deleted, no attempt may start; kept in the row so that a
 -- claim never walks over the backlog of paused jobs.
 CREATE TABLE live_runs (
@@ -99,7 +110,9 @@ CREATE TABLE live_runs (
     scheduled_at bigint NOT NULL CHECK (scheduled_at >= 0),
     state text NOT NULL CHECK (state IN ('pending', 'running')),
     trigger text NOT NULL CHECK (trigger IN ('schedule', 'catch_up', 'backfill', 'manual', 'test')),
-    rank smallint NOT NULL GENERATED ALWAYS AS (CASE WHEN trigger = 'schedule' THEN 0 ELSE 1 END) STORED,
+    rank smallint NOT NULL GENERATED ALWAYS AS (
+        CASE WHEN trigger = 'schedule' AND revived_at IS NULL THEN 0 ELSE 1 END
+    ) STORED,
     job_version bigint NOT NULL CHECK (job_version >= 1),
     attempt bigint NOT NULL CHECK (attempt >= 0),
     lane bigint CHECK (lane >= 0),

@@ -48,7 +48,7 @@ LIMIT 1;
 -- Reads live_runs, once at a start.
 SELECT ready_at / 1000000 AS second, count(*)
 FROM live_runs
-WHERE state = 'pending' AND trigger = 'catch_up'
+WHERE state = 'pending' AND (trigger = 'catch_up' OR revived_at IS NOT NULL)
 GROUP BY second;
 
 -- name: end_pending_runs
@@ -98,7 +98,7 @@ UPDATE live_runs AS l SET lane = NULL
 FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
 WHERE
     l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
-    AND l.state = 'pending' AND l.attempt = 0;
+    AND l.state = 'pending' AND (l.attempt = 0 OR (l.revived_at IS NOT NULL AND l.first_started_at IS NULL));
 
 -- name: insert_runs
 -- With a token they are born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.

@@ -384,7 +384,7 @@ SELECT
         SELECT 1 FROM job_versions AS v
         WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
     ) THEN e.job_version ELSE j.version END,
-    e.attempt, :lane::bigint, j.state = 'paused', e.queue, e.payload, :now::bigint,
+    e.attempt, :lane::bigint, j.state = 'paused', e.queue, e.payload, :ready_at::bigint,
     :late_after::bigint, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us,
     e.worker, e.moved_us, :priority::bigint, e.attempt, :now::bigint
 FROM e JOIN jobs AS j ON j.slot = e.slot AND j.job_id = e.job_id;

@@ -54,16 +54,19 @@ FOR UPDATE OF l;
 -- name: lane_holds
 -- Walks live_lanes once per job. OFFSET 0 keeps the planner from joining the other way round on an empty table; an order
 -- would have it read all of the index.
-SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, asked.job_id
+SELECT l.lane, l.scheduled_at, l.state, l.trigger, l.attempt, l.ready_at, l.is_brought_back, asked.job_id
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 CROSS JOIN LATERAL (
-    SELECT lane, scheduled_at, state, trigger, attempt, ready_at FROM live_runs
+    SELECT
+        lane, scheduled_at, state, trigger, attempt, ready_at,
+        revived_at IS NOT NULL AND first_started_at IS NULL AS is_brought_back
+    FROM live_runs
     WHERE slot = asked.slot AND job_id = asked.job_id AND lane >= 0
     OFFSET 0
 ) AS l;
 
 -- name: newest_waiting
--- Walks live_waiting backwards, once per job. Rank 0: made by the schedule.
+-- Walks live_waiting backwards, once per job. Rank 0: made by the schedule, and not brought back.
 SELECT asked.job_id, newest.scheduled_at
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 CROSS JOIN LATERAL (

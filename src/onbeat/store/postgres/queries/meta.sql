@@ -28,3 +28,12 @@ VALUES (1, :schema_version, :serves_from, replace(gen_random_uuid()::text, '-', 
 
 -- name: raise_schema_version
 UPDATE meta SET schema_version = :schema_version, serves_from = :serves_from;
+
+-- name: almanac_revision
+SELECT almanac_revision FROM meta;
+
+-- name: hold_almanac_revision
+SELECT almanac_revision FROM meta FOR SHARE;
+
+-- name: raise_almanac_revision
+UPDATE meta SET almanac_revision = almanac_revision + 1;

@@ -135,6 +135,60 @@ WHERE
 ORDER BY scheduled_at DESC
 LIMIT :limit;
 
+-- name: find_revivable
+-- Walks ended_notable from the cursor on, as find_notable does backwards.
+SELECT found.*
+FROM
+    unnest(:states::text[]) AS asked (state)
+CROSS JOIN unnest(:lates::boolean[]) AS wanted (late)
+CROSS JOIN LATERAL (
+    SELECT
+    e.job_id, e.scheduled_at, e.state, e.trigger, e.job_version, e.attempt, e.created_at, e.reason, e.count,
+    e.until, e.blocked_by, NULL::bigint, e.started_at, e.attempt_started_at, e.finished_at, e.duration_us,
+    e.late, e.status, e.outcome, e.error, e.worker, nullif(e.queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, e.moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+    FROM ended_runs AS e
+    WHERE
+        e.state = asked.state AND e.late = wanted.late AND (e.state <> 'succeeded' OR e.late)
+        AND (e.scheduled_at, e.job_id) > (:after_scheduled_at::bigint, :after_job_id::bigint)
+        AND e.scheduled_at >= :scheduled_from AND e.scheduled_at < :scheduled_to
+    ORDER BY e.scheduled_at, e.job_id
+    LIMIT :limit
+) AS found
+ORDER BY found.scheduled_at, found.job_id
+LIMIT :limit;
+
+-- name: find_revivable_of_job
+-- Walks ended_notable_by_job from the cursor on.
+SELECT
+    job_id, scheduled_at, state, trigger, job_version, attempt, created_at, reason, count,
+    until, blocked_by, NULL::bigint, started_at, attempt_started_at, finished_at, duration_us,
+    late, status, outcome, error, worker, nullif(queue, ''), NULL::bigint,
+    false, NULL::bigint, NULL::bigint, moved_us, NULL::bigint, NULL::double precision, NULL::text, NULL::bigint
+FROM ended_runs
+WHERE
+    state = ANY(:states::text[]) AND late = ANY(:lates::boolean[])
+    AND slot = :slot AND job_id = :job_id
+    AND scheduled_at > :after_scheduled_at
+    AND scheduled_at >= :scheduled_from AND scheduled_at < :scheduled_to
+    AND (state <> 'succeeded' OR late)
+ORDER BY scheduled_at
+LIMIT :limit;
+
+-- name: last_responses
+-- The attempt that succeeded stands in the ended run itself, after those that did not. Walks the primary key of
+-- ended_runs, and that of attempts backwards.
+SELECT
+    asked.job_id, asked.scheduled_at,
+    CASE WHEN e.outcome = 'succeeded' THEN e.response ELSE (
+        SELECT a.response FROM attempts AS a
+        WHERE a.slot = asked.slot AND a.job_id = asked.job_id AND a.scheduled_at = asked.scheduled_at
+        ORDER BY a.attempt DESC LIMIT 1
+    ) END
+FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked (slot, job_id, scheduled_at)
+LEFT JOIN ended_runs AS e
+    ON e.slot = asked.slot AND e.job_id = asked.job_id AND e.scheduled_at = asked.scheduled_at;
+
 -- name: failed_attempts
 -- Walks the primary key of the one partition of attempts.
 SELECT attempt, kind, started_at, duration_us, worker, status, error, response
