@@ -117,6 +117,7 @@ def main() -> None:
     settings = Settings.model_validate(
         {
             "data": data,
+            "master_key": os.environ.get("ONBEAT_MASTER_KEY"),
             "port": int(port),
             "lease_s": 1.0,
             "heartbeat_s": 0.25,

@@ -7,9 +7,9 @@ import contextlib
 import signal
 from pathlib import Path
 
-import apsw
 import httpx
 import pytest
+from tests.support.database import look
 from tests.support.process import free_port, running
 from tests.support.receiver import Call, receiving
 
@@ -23,6 +23,12 @@ POINTS = [
     "leases.finish:after:1",
     *(f"leases.{call}:{when}:1" for call in ("report", "complete") for when in ("before", "inside", "after")),
 ]
+
+
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every point on both engines."""
+    return either_database
 
 
 async def say(callback: Callback) -> bool:
@@ -40,8 +46,8 @@ async def accept(_call: Call) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_scheduler_killed_around_a_report_hears_it_again(point: str, tmp_path: Path) -> None:
-    data, port = tmp_path / "onbeat.sqlite3", free_port()
+async def test_a_scheduler_killed_around_a_report_hears_it_again(point: str, data: str, tmp_path: Path) -> None:
+    port = free_port()
 
     async with receiving(accept) as receiver:
         body = JOB | {"target": {"url": receiver.url}, "retry": {"max_attempts": 2, "initial_s": 0.001}}
@@ -71,6 +77,4 @@ async def test_a_scheduler_killed_around_a_report_hears_it_again(point: str, tmp
     assert (found["state"], found["attempt"]) == ("succeeded", 2)
     assert [attempt["attempt"] for attempt in attempts] == [1, 2]
     assert [call.attempt for call in receiver.calls] == [1, 2]
-    database = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
-    assert database.execute("select count(*) from runs where trigger = 'manual'").get == 1
-    database.close()
+    assert look(data, "select count(*) from runs where trigger = 'manual'") == [(1,)]

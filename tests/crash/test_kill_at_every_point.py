@@ -17,6 +17,7 @@ import httpx
 import pytest
 from tests.crash.test_callbacks import POINTS as CALLBACK_POINTS
 from tests.support.accounting import planned_instants
+from tests.support.database import Data
 from tests.support.process import ServerProcess, free_port, running
 from tests.support.receiver import Call, Receiver, receiving
 
@@ -135,6 +136,12 @@ def contract_nouns() -> dict[str, type]:
     return nouns
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every point on both engines."""
+    return either_database
+
+
 async def exercise(server: ServerProcess, job_id: str) -> None:
     """Ask for everything that people and remote workers ask for; the server may die over any of it."""
     with contextlib.suppress(httpx.TransportError, KeyError):
@@ -184,7 +191,7 @@ async def put_job(server: ServerProcess, receiver: Receiver) -> str | None:
     return None
 
 
-async def verify(data: Path, job_id: str, receiver: Receiver) -> None:
+async def verify(data: Data, job_id: str, receiver: Receiver) -> None:
     """No rule of the history checker is broken, and every fire has one id however often it was sent."""
     planned = [Planned(parse_job_id(job_id), tuple(planned_instants(data, job_id)))]
     store = await open_store(str(data), create=False)
@@ -204,8 +211,10 @@ async def verify(data: Path, job_id: str, receiver: Receiver) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [*_around(STORE_POINTS), *_around(ASKED_POINTS), *DECISION_POINTS, *DELIVERY_POINTS])
-async def test_a_process_killed_at_a_point_leaves_everything_to_its_successor(point: str, tmp_path: Path) -> None:
-    data, port = tmp_path / "onbeat.sqlite3", free_port()
+async def test_a_process_killed_at_a_point_leaves_everything_to_its_successor(
+    point: str, data: Data, tmp_path: Path
+) -> None:
+    port = free_port()
     async with receiving() as receiver:
         async with running(
             lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "1.log", port=port
@@ -229,8 +238,10 @@ async def test_a_process_killed_at_a_point_leaves_everything_to_its_successor(po
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", AFTER_A_DEATH_POINTS)
-async def test_a_process_killed_while_it_takes_over_leaves_everything_to_the_next(point: str, tmp_path: Path) -> None:
-    data, port = tmp_path / "onbeat.sqlite3", free_port()
+async def test_a_process_killed_while_it_takes_over_leaves_everything_to_the_next(
+    point: str, data: Data, tmp_path: Path
+) -> None:
+    port = free_port()
     hanging = asyncio.Event()
 
     async def answer_after_the_first(call: Call) -> int:

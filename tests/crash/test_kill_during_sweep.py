@@ -15,12 +15,18 @@ from tests.support.receiver import Call, receiving
 RUNS = 3
 
 
+@pytest.fixture
+def data(either_database: str) -> str:
+    """Every point on both engines."""
+    return either_database
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["leases.expire:inside:2", "leases.expire:inside:3", "nodes.prune:after:1"])
 async def test_three_runs_of_a_dead_process_are_delivered_again_though_the_sweep_dies_too(
-    point: str, tmp_path: Path
+    point: str, data: str, tmp_path: Path
 ) -> None:
-    data, port, may_answer = tmp_path / "onbeat.sqlite3", free_port(), asyncio.Event()
+    port, may_answer = free_port(), asyncio.Event()
 
     async def answer(_call: Call) -> int:
         await may_answer.wait()

@@ -206,15 +206,14 @@ async def test_read_sees_one_snapshot_and_cannot_write(database: Database, url: 
 
 
 async def test_cancelled_work_leaves_nothing_and_its_connection_is_good(database: Database, url: str) -> None:
-    has_begun = asyncio.Event()
-
     async def work(connection: Connection) -> None:
         await count_up(connection)
-        has_begun.set()
         await connection.execute("SELECT pg_sleep(30)")
 
     task = asyncio.create_task(database.write(work))
-    await has_begun.wait()
+    async with administrating(url) as other:  # a statement that the server has not begun cannot be cancelled there
+        while not await other.fetchval("SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep')"):
+            await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -15,6 +15,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
+from onbeat.store.postgres.clock_floor import FULL_LOOK_AFTER_US, SLACK_US, ClockFloor
 from onbeat.store.values import (
     AfterFinish,
     DueJob,
@@ -386,3 +387,60 @@ async def test_nodes_take_clocks_of_their_own_slots(nodes: list[Store]) -> None:
     assert await store.fires.next_due_at() == NOW
     assert await store.fires.next_due_at(slots=[]) is None
     assert (await store.fires.record_due(now=NOW, limit=100, decide=fire_once, slots=[])).jobs == 0
+
+
+async def fired(store: Store, *, now: int) -> list[int]:
+    """The instants that a look of one clock finds."""
+    seen: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        seen.append(due.due_at)
+        return FirePlan(next_fire_at=now + HOUR)
+
+    await store.fires.record_due(now=now, limit=1, decide=decide)
+    return seen
+
+
+async def test_clock_that_is_set_far_back_is_found_at_once_where_nothing_else_is_due(nodes: list[Store]) -> None:
+    store = nodes[0]
+    await create(store, 2)
+    assert await fired(store, now=NOW) == [NOW]
+    assert await fired(store, now=NOW) == [NOW]
+    await create(store, 1, next_fire_at=NOW - HOUR)
+    assert await fired(store, now=NOW + SECOND) == [NOW - HOUR]
+
+
+async def test_clock_that_is_set_far_back_is_found_within_seconds_beside_others(nodes: list[Store]) -> None:
+    store = nodes[0]
+    await create(store, 9)
+    assert await fired(store, now=NOW) == [NOW]
+    await create(store, 1, next_fire_at=NOW - HOUR)
+    assert await fired(store, now=NOW + SECOND) == [NOW]
+    assert await fired(store, now=NOW + FULL_LOOK_AFTER_US) == [NOW - HOUR]
+    assert await fired(store, now=NOW + FULL_LOOK_AFTER_US) == [NOW]
+
+
+async def test_clocks_wait_while_the_time_is_set_back(nodes: list[Store]) -> None:
+    store = nodes[0]
+    await create(store, 2)
+    assert await fired(store, now=NOW + 60 * SECOND) == [NOW]
+    assert await fired(store, now=NOW - SECOND) == []
+    assert await fired(store, now=NOW + SECOND) == [NOW]
+
+
+def test_looks_begin_behind_the_first_clock_that_the_last_one_left() -> None:
+    floor = ClockFloor()
+    assert floor.of(None, now=NOW) == 0
+    floor.note(None, began_at=0, earliest=NOW - HOUR, now=NOW)
+    assert floor.of(None, now=NOW) == NOW - HOUR
+    floor.note(None, began_at=NOW - HOUR, earliest=NOW + HOUR, now=NOW + SECOND)
+    assert floor.of(None, now=NOW + 2 * SECOND) == NOW + SECOND - SLACK_US
+    assert floor.of((1, 2), now=NOW) == 0
+    assert floor.of(None, now=NOW + FULL_LOOK_AFTER_US) == 0
+
+
+def test_looks_without_a_moment_of_their_own_trust_the_last_that_was_told() -> None:
+    floor = ClockFloor()
+    floor.note((1,), began_at=0, earliest=None, now=NOW)
+    floor.note((2,), began_at=0, earliest=NOW - SECOND)
+    assert floor.of((2,)) == NOW - SLACK_US

@@ -168,7 +168,7 @@ async def test_finish_expire_cancel_and_revive_at_once(nodes: list[Store], make:
         (answer,) = finished
         final = (await make.view(key)).state
         seen.add((answer.result, bool(expired), cancelled, revived))
-        await _check_answers(make, answer, expired, cancelled, revived, final)
+        _check_answers(answer, expired, cancelled, revived, final)
         # Nobody is left behind: either the run came back before the lane was passed on, or the next one has the lane.
         views = [await make.view(key), await make.view(waiting)]
         assert [view.lane for view in views if view.state in (RunState.PENDING, RunState.RUNNING)].count(0) == 1
@@ -182,8 +182,8 @@ async def test_finish_expire_cancel_and_revive_at_once(nodes: list[Store], make:
     assert len(seen) > 3, "the race was always decided in one way"
 
 
-async def _check_answers(
-    make: Maker, answer: Finished, expired: list[Finished], cancelled: RunState, revived: RunState, final: RunState
+def _check_answers(
+    answer: Finished, expired: list[Finished], cancelled: RunState, revived: RunState, final: RunState
 ) -> None:
     """One of finish and expire ended the run; the others saw what was true when they came."""
     by_finish = answer.result is FinishResult.ENDED

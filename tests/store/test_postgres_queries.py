@@ -32,6 +32,7 @@ OVER_ALL_SLOTS = {
     "find_live",
     "find_ended",
     "find_notable",
+    "find_revivable",
     "live_figures",
     "jobs_held_by",  # a pause of many jobs ends
     "pauses_over",

@@ -226,11 +226,6 @@ def test_url_that_names_no_file_is_refused(url: str) -> None:
         resolve_data_file(url)
 
 
-async def test_postgresql_url_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="PostgreSQL"):
-        await open_store("postgresql://localhost/onbeat")
-
-
 async def test_missing_file_is_not_created_unasked(path: Path) -> None:
     with pytest.raises(ConfigError, match="no data file"):
         await open_store(str(path), create=False)

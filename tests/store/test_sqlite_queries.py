@@ -119,6 +119,6 @@ async def test_query_walks_what_its_comment_names(
 
 def test_query_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "twice.sql").write_text("-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;\n")
-    monkeypatch.setattr("onbeat.store.sqlite.queries.files", lambda _package: tmp_path)
+    monkeypatch.setattr("onbeat.store.named_queries.files", lambda _package: tmp_path)
     with pytest.raises(ValueError, match="twice"):
         load_queries("twice")

@@ -14,6 +14,7 @@ import asyncpg
 from onbeat.domain.states import JobState
 from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
 from onbeat.store.postgres.after_finish import set_clocks_after, withhold_clocks
+from onbeat.store.postgres.clock_floor import ClockFloor
 from onbeat.store.postgres.database import Connection, Database, savepoint
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.lanes import pass_lanes_on
@@ -36,6 +37,7 @@ class PostgresFires:
     def __init__(self, *, database: Database, slots: int) -> None:
         self._database = database
         self._slots = slots
+        self._floor = ClockFloor()
 
     async def record_due(
         self,
@@ -47,25 +49,27 @@ class PostgresFires:
         only: int | None = None,
         slots: Sequence[int] | None = None,
     ) -> FiredBatch:
-        async def write(connection: Connection, *, one_by_one: bool) -> FiredBatch:
+        floor = self._floor.of(slots, now=now)
+
+        async def write(connection: Connection, *, one_by_one: bool) -> tuple[FiredBatch, int]:
+            look = _Look(floor, now=now, slots=slots)
             if only is not None:
-                rows = await connection.fetch(_QUERIES["lock_due_job"], only % self._slots, only, now)
-                clocks = [tuple(row) for row in rows]
+                clocks = await _rows(connection, _QUERIES["lock_due_job"], only % self._slots, only, now)
             else:
-                clocks = await _lock_due(connection, now=now, within=slots, limit=limit, latest=latest)
+                clocks = await look.lock_due(connection, limit=limit, latest=latest)
             batch = _Batch(connection, decide=decide, slots=self._slots, now=now)
             if clocks:
                 await batch.record(clocks, one_by_one=one_by_one)
-            return batch.tally.batch(
-                jobs=batch.looked_at,
-                parked=batch.parked,
-                next_due_at=await connection.fetchval(_QUERIES["next_due_at"], slots),
-            )
+            next_due_at = await look.next_due_at(connection)
+            recorded = batch.tally.batch(jobs=batch.looked_at, parked=batch.parked, next_due_at=next_due_at)
+            return recorded, look.floor
 
         try:
-            return await self._database.write(lambda connection: write(connection, one_by_one=False))
+            recorded, began_at = await self._database.write(lambda connection: write(connection, one_by_one=False))
         except _BatchRefusedError:
-            return await self._database.write(lambda connection: write(connection, one_by_one=True))
+            recorded, began_at = await self._database.write(lambda connection: write(connection, one_by_one=True))
+        self._floor.note(slots, began_at=began_at, earliest=recorded.next_due_at, now=now)
+        return recorded
 
     async def insert_run(
         self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
@@ -91,11 +95,10 @@ class PostgresFires:
         return await self._database.write(write)
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
-        async def read(connection: Connection) -> int | None:
-            found: int | None = await connection.fetchval(_QUERIES["next_due_at"], slots)
-            return found
-
-        return await self._database.read(read)
+        look = _Look(self._floor.of(slots), now=None, slots=slots)
+        found = await self._database.read(look.next_due_at)
+        self._floor.note(slots, began_at=look.floor, earliest=found)
+        return found
 
     async def recovery_places(self) -> list[tuple[int, int]]:
         async def read(connection: Connection) -> list[tuple[int, int]]:
@@ -106,6 +109,39 @@ class PostgresFires:
 
 class _BatchRefusedError(Exception):
     """The database refused a plan of the batch."""
+
+
+class _Look:
+    """One look for clocks of some slots that are due, from the floor on, or from the beginning if none is there."""
+
+    def __init__(self, floor: int, *, now: int | None, slots: Sequence[int] | None) -> None:
+        self.floor = floor
+        self._now = now
+        self._slots = slots
+
+    async def lock_due(self, connection: Connection, *, limit: int, latest: int) -> list[Row]:
+        """The clocks of one batch: the latest, then the earliest that are not among them."""
+        clocks: list[Row] = []
+        if latest:
+            clocks = await self._lock(connection, _QUERIES["lock_latest_due"], limit=min(latest, limit))
+        taken = {clock[1] for clock in clocks}
+        earliest = await self._lock(connection, _QUERIES["lock_due"], limit=limit - len(clocks))
+        clocks += [clock for clock in earliest if clock[1] not in taken]
+        if not clocks and self.floor:
+            self.floor = 0
+            return await self.lock_due(connection, limit=limit, latest=latest)
+        return clocks
+
+    async def next_due_at(self, connection: Connection) -> int | None:
+        """The earliest clock, and so that of the next look."""
+        found: int | None = await connection.fetchval(_QUERIES["next_due_at"], self.floor, self._slots)
+        if found is None and self.floor:
+            self.floor = 0
+            return await self.next_due_at(connection)
+        return found
+
+    async def _lock(self, connection: Connection, statement: str, *, limit: int) -> list[Row]:
+        return await _rows(connection, statement, self.floor, self._now, self._slots, limit)
 
 
 class _Batch:
@@ -180,14 +216,5 @@ class _Batch:
             self.tally.pending += await pass_lanes_on(self._connection, freed, slots=self._slots, now=self._now)
 
 
-async def _lock_due(
-    connection: Connection, *, now: int, within: Sequence[int] | None, limit: int, latest: int
-) -> list[Row]:
-    """The clocks of one batch: the latest, then the earliest that are not among them."""
-    clocks: list[Row] = []
-    if latest:
-        rows = await connection.fetch(_QUERIES["lock_latest_due"], now, within, min(latest, limit))
-        clocks = [tuple(row) for row in rows]
-    taken = {clock[1] for clock in clocks}
-    earliest = await connection.fetch(_QUERIES["lock_due"], now, within, limit - len(clocks))
-    return clocks + [tuple(row) for row in earliest if row[1] not in taken]
+async def _rows(connection: Connection, statement: str, *bindings: object) -> list[Row]:
+    return [tuple(row) for row in await connection.fetch(statement, *bindings)]

@@ -1,10 +1,10 @@
 -- Fires become runs. One statement for a batch of jobs: rows come as arrays, one per column.
 
 -- name: lock_due
--- Walks clocks_due. A clock that another node holds is that node's to fire.
+-- Walks clocks_due from the floor (ClockFloor). A clock that another node holds is that node's to fire.
 SELECT slot, job_id, next_fire_at
 FROM clocks
-WHERE next_fire_at <= :now AND (:slots::integer[] IS NULL OR slot = ANY(:slots))
+WHERE next_fire_at BETWEEN :floor AND :now AND (:slots::integer[] IS NULL OR slot = ANY(:slots))
 ORDER BY next_fire_at, slot, job_id
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -13,7 +13,7 @@ FOR UPDATE SKIP LOCKED;
 -- Walks clocks_due backwards: what came due last.
 SELECT slot, job_id, next_fire_at
 FROM clocks
-WHERE next_fire_at <= :now AND (:slots::integer[] IS NULL OR slot = ANY(:slots))
+WHERE next_fire_at BETWEEN :floor AND :now AND (:slots::integer[] IS NULL OR slot = ANY(:slots))
 ORDER BY next_fire_at DESC, slot DESC, job_id DESC
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -37,10 +37,10 @@ FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[]) AS 
 JOIN jobs AS j ON j.slot = c.slot AND j.job_id = c.job_id;
 
 -- name: next_due_at
--- Walks clocks_due.
+-- Walks clocks_due from the floor.
 SELECT next_fire_at
 FROM clocks
-WHERE :slots::integer[] IS NULL OR slot = ANY(:slots)
+WHERE next_fire_at >= :floor AND (:slots::integer[] IS NULL OR slot = ANY(:slots))
 ORDER BY next_fire_at
 LIMIT 1;
 
