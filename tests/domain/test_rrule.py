@@ -11,6 +11,7 @@ import pytest
 from dateutil.rrule import rrulestr
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.instants import parse_local
@@ -329,13 +330,40 @@ def test_answers_do_not_depend_on_where_the_question_starts(
         assert again.next_after(before) == again.next_after(instant - 1) == instant
 
 
-def test_thirty_years_are_counted_soon_and_exactly() -> None:
-    timetable = compile_timetable((rule("FREQ=DAILY", "1997-01-01T09:00:00", "Europe/Kyiv"),), job_id=None)
+@pytest.mark.parametrize(
+    ("text", "counted"),
+    [
+        ("FREQ=DAILY", 10_957),
+        (
+            "FREQ=DAILY;BYHOUR=" + ",".join(map(str, range(24))),
+            10_957 * 24 - 9 + 3 - 30,
+        ),  # from 9 to 2 o'clock; in spring two marks are one instant
+        ("FREQ=WEEKLY;BYDAY=SU;BYHOUR=3;BYMINUTE=30", 1_565),
+        ("FREQ=MONTHLY;BYDAY=-1FR", 360),
+    ],
+)
+def test_thirty_years_are_counted_soon_and_exactly(text: str, counted: int) -> None:
+    timetable = compile_timetable((rule(text, "1997-01-01T09:00:00", "Europe/Kyiv"),), job_id=None)
     first = parse_local("1997-01-01T00:00:00", field="after") * SECOND_US
     last = parse_local("2027-01-01T00:00:00", field="until") * SECOND_US
     began = time.process_time()
-    assert timetable.count(first, last) == 10_957
-    assert time.process_time() - began < 1  # some tens of ms
+    assert timetable.count(first, last) == counted
+    assert time.process_time() - began < 1  # some ms
+
+
+def test_a_rule_within_bounds_is_counted_within_them() -> None:
+    whole = rule("FREQ=DAILY", "2024-01-01T09:00:00", NEW_YORK)
+    first, last = (parse_local(f"2024-0{month}-01T09:00:00", field="at") * SECOND_US for month in (3, 5))
+    bounded = replace(whole, start_at=first, end_at=last)
+    timetable = compile_timetable((bounded,), job_id=None)
+    assert timetable.count(-1, last + 86_400 * SECOND_US) == 61
+    assert timetable.count(last, last + 86_400 * SECOND_US) == 0
+
+
+@pytest.mark.parametrize(("year", "within"), [(2024, "within 100 years of dtstart"), (9950, "by the end of year 9999")])
+def test_a_count_that_is_not_reached_says_by_when(year: int, within: str) -> None:
+    with pytest.raises(DefinitionError, match=f"COUNT is not reached {within}"):
+        compile_timetable((rule("FREQ=YEARLY;COUNT=500", f"{year}-01-01T09:00:00", NEW_YORK),), job_id=None)
 
 
 def test_preview_tells_the_rule_its_zone_and_what_the_clock_does_to_it() -> None:

@@ -8,7 +8,7 @@ seconds here are local; what they become in UTC is the walk's to say.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from calendar import isleap
 from collections.abc import Iterator
 from dataclasses import replace
@@ -70,6 +70,17 @@ class Recurrence:
             year += 1
         return None
 
+    def count(self, low: int, high: int) -> int:
+        """How many marks there are with `low <= mark < high`."""
+        low, high = max(low, self._first), min(high, self._last + 1)
+        if low >= high:
+            return 0
+        counted = 0
+        for year in range(self._chunk(low // DAY_S), self._chunk((high - 1) // DAY_S) + 1):
+            marks = self._marks(year)
+            counted += bisect_left(marks, high) - bisect_left(marks, low)
+        return counted
+
     def times_of(self, day: int) -> tuple[int, ...]:
         """The marks of a day, in seconds of it."""
         known, times = self._last_day
@@ -95,9 +106,11 @@ class Recurrence:
             if len(marks) >= count:
                 return marks[count - 1]
             count -= len(marks)
+        is_cut = year + COUNTED_YEARS > _LAST_YEAR
+        within = f"by the end of year {_LAST_YEAR}" if is_cut else f"within {COUNTED_YEARS} years of dtstart"
         raise DefinitionError(
             "rrule_invalid",
-            f"COUNT is not reached within {COUNTED_YEARS} years of dtstart",
+            f"COUNT is not reached {within}",
             field="rrule",
             remedy="leave it out, or give UNTIL",
         )
@@ -112,7 +125,8 @@ class Recurrence:
         """The marks of the periods that begin in a year."""
         marks = self._kept.get(year)
         if marks is None:
-            marks = array("q", [mark for mark in self._expanded(year) if self._first <= mark <= self._last])
+            marks = array("q", self._expanded(year))
+            marks = marks[bisect_left(marks, self._first) : bisect_right(marks, self._last)]
             if len(self._kept) >= _KEPT_YEARS:
                 self._kept = {}
             self._kept[year] = marks

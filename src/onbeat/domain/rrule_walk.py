@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onbeat.domain.offsets import DAY_S, stretch_at
+from onbeat.domain.offsets import DAY_S, stretch_at, stretches_from
 from onbeat.domain.recurrence import Recurrence
 from onbeat.domain.rrule import RecurrenceRule
 from onbeat.domain.walk import WallClockWalk
@@ -19,6 +19,21 @@ class RruleWalk(WallClockWalk):
         if rule.until_instant is not None:
             last = self._last_local(rule.until_instant)
         self._marks = Recurrence(rule, start=dtstart, last=last)
+
+    def count(self, first: int, last: int) -> int:
+        """How many instants there are in `first..last`: from one change of the clock to the next, no day by itself."""
+        counted = 0
+        for stretch in stretches_from(self.timezone, first):
+            if stretch.start > last:
+                break
+            low = max(first, stretch.start) + stretch.offset
+            high = min(last + 1, stretch.end) + stretch.offset
+            if stretch.start >= first and self.gap_mark(stretch) is not None:
+                # Together with a mark at the first instant after the gap, if there is one.
+                counted += self.mark_between(low, low + 1) is None
+            counted += self._marks.count(self._first_pass_from(low, stretch), high)
+            first = stretch.end  # the next one may begin before that, where our window on the zone does
+        return counted
 
     def _last_local(self, instant: int) -> int:
         """The last local second that fires no later than an instant."""

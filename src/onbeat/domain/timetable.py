@@ -76,8 +76,11 @@ class Timetable:
         """How many planned instants lie in `(after, until]`."""
         first, last = _seconds_in(after, until)
         plan = self.plans[0]
-        if len(self.plans) == 1 and isinstance(plan, IntervalGrid):
-            return plan.count(first, last)
+        if len(self.plans) == 1:
+            while isinstance(plan, BoundedPlan):
+                first, last, plan = max(first, plan.first), min(last, plan.last), plan.plan
+            if isinstance(plan, IntervalGrid | RruleWalk):
+                return plan.count(first, last)
         return sum(bits.bit_count() for _day, bits in self._days(first, last))
 
     def newest(self, number: int, after: int, until: int) -> tuple[int, ...]:
