@@ -14,11 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.scenarios.conftest import QUICK
-from tests.scenarios.test_remote_worker import LOOPBACK, make_key
 from tests.support.accounting import planned_instants, recorded_instants
+from tests.support.fleet import LOOPBACK, make_key
 from tests.support.postgres import MASTER_KEY, Databases, PostgresServer, running_postgres
-from tests.support.process import ServerProcess, running
+from tests.support.process import QUICK, ServerProcess, running
 from tests.support.receiver import Receiver, receiving
 
 PASSWORD = "tr0ub4dor"  # of a server that trusts everybody
