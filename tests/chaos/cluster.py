@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 from tests.support.fleet import LOOPBACK
 from tests.support.process import QUICK, ServerProcess, running
 
+from onbeat.clock import host_time_us
 from onbeat.domain.ids import parse_job_id
 from onbeat.domain.instants import format_instant
 from onbeat.domain.model import SECOND_US
@@ -33,8 +35,13 @@ def serving_recorded(data: Path, *, port: int, calls: Path) -> AbstractAsyncCont
     )
 
 
-async def create_jobs(http: httpx.AsyncClient, url: str, *, jobs: int, first: int, seconds: int) -> list[Planned]:
-    """Jobs that fire each second from `first` (a whole second) on, so many times and never again."""
+async def create_jobs(
+    http: httpx.AsyncClient, url: str, *, jobs: int, first: int, seconds: int, **policies: object
+) -> list[Planned]:
+    """Jobs that fire each second from `first` (a whole second) on, so many times and never again.
+
+    What came due before the server had answered may be planned or not.
+    """
     instants = tuple(second * SECOND_US for second in range(first, first + seconds))
     schedule = {"every": 1, "start_at": format_instant(instants[0]), "end_at": format_instant(instants[-1])}
     planned = []
@@ -46,8 +53,9 @@ async def create_jobs(http: httpx.AsyncClient, url: str, *, jobs: int, first: in
             "max_running": 3,
             "retry": {"initial_s": 0.1},
         }
-        job = (await http.post("/v1/jobs", json=body)).raise_for_status().json()
-        planned.append(Planned(parse_job_id(job["id"]), instants))
+        job = (await http.post("/v1/jobs", json=body | policies)).raise_for_status().json()
+        answered = bisect_right(instants, host_time_us())
+        planned.append(Planned(parse_job_id(job["id"]), must=instants[answered:], may=instants[:answered]))
     return planned
 
 

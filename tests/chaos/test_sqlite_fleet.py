@@ -56,7 +56,7 @@ async def test_a_fleet_that_is_killed_and_frozen_accounts_for_every_instant(seed
             victims(*wanted) as started,
             httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30) as http,
         ):
-            first = host_time_us() // SECOND_US + 4
+            first = host_time_us() // SECOND_US + 8
             planned = await create_jobs(http, receiver.url, jobs=JOBS, first=first, seconds=SECONDS)
             last_at = planned[0].must[-1]
             await torment(started, until=lambda: host_time_us() > last_at, lease_s=LEASE_S, dice=dice)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from onbeat.cli import backups
 from onbeat.cli.connection import JsonOption
 from onbeat.cli.offline import on_data_file
 from onbeat.cli.processes import DataOption, settings_from
 from onbeat.cli.terminal import print_fields, print_json
 
-app = typer.Typer(help="The data file: check it, bring it to this version's schema.", no_args_is_help=True)
+app = typer.Typer(help="The data file: check it, back it up, bring it to this version's schema.", no_args_is_help=True)
+app.command("backup")(backups.backup)
+app.command("restore")(backups.restore)
 
 
 @app.command("check")
