@@ -19,6 +19,7 @@ NOUNS = (
     "access",
     "after_finish",
     "backfills",
+    "backup",
     "blackouts",
     "calendars",
     "fires",
@@ -56,6 +57,8 @@ READS_ALL = {
     "count_running",
     "oldest_ended",  # by primary key, up to its limit
     "recovery_places",  # once at a start
+    "count_rows",  # of a backup
+    "every_secret",
 }
 
 

@@ -106,6 +106,10 @@ class Proxy:
         if self.is_refusing:
             _reset(writer)
             return
+        with contextlib.suppress(asyncio.CancelledError):  # by `close`: the server that began this task takes none
+            await self._carry(reader, writer)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self.to_server.pass_through()
             there_reader, there = await asyncio.open_connection(self.to_host, self.to_port)

@@ -54,20 +54,31 @@ def parse_master_key(text: str) -> bytes:
     return key
 
 
+def read_master_key(path: Path) -> bytes | None:
+    """The key in that file. None: there is no file. Raises ConfigError where it is no key or cannot be read."""
+    try:
+        return parse_master_key(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the master key {path} cannot be read: {error}", field="master_key") from None
+
+
 def load_or_create_master_key(path: Path) -> bytes:
     """The key in the file beside the data file; drawn and written (mode 0600, durable) when there is none.
 
     Raises ConfigError where the file is no key or cannot be read or written.
     """
-    try:
-        return parse_master_key(path.read_text())
-    except FileNotFoundError:
-        pass
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the master key {path} cannot be read: {error}", field="master_key") from None
-    key = os.urandom(KEY_BYTES)
-    _write_durably(path, base64.b64encode(key) + b"\n")
+    key = read_master_key(path)
+    if key is None:
+        key = os.urandom(KEY_BYTES)
+        save_master_key(path, key)
     return key
+
+
+def save_master_key(path: Path, key: bytes) -> None:
+    """Write a key as it is read again: mode 0600, whole or not at all, in the place of what was there."""
+    _write_durably(path, base64.b64encode(key) + b"\n")
 
 
 def _write_durably(path: Path, content: bytes) -> None:

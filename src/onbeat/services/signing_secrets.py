@@ -7,6 +7,7 @@ in their own time. The secret `default` comes into being with its first use, so 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onbeat.clock import Clock
@@ -133,6 +134,12 @@ class SigningSecrets:
         loaded = _Loaded(versions, self._clock.boottime())
         self._loaded[namespace, name] = loaded
         return loaded
+
+
+def check_secrets(box: SecretBox, secrets: Iterable[SecretVersion]) -> None:
+    """Open each of them and say nothing. Raises ConfigError where the box's key is not theirs."""
+    for secret in secrets:
+        box.decrypt(secret.ciphertext, context=_context(secret.namespace, secret.name, secret.version))
 
 
 def _context(namespace: str, name: str, version: int) -> str:
