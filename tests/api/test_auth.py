@@ -278,8 +278,7 @@ async def test_secrets_are_shown_once(http: httpx.AsyncClient) -> None:
     again = (await http.post("/v1/secrets/billing:rotate", json={"grace_s": 60})).json()
     assert again["secret"] != made.json()["secret"]
     listed = (await http.get("/v1/secrets")).json()["items"]
-    billing = [(secret["name"], secret["version"]) for secret in listed if secret["name"] == "billing"]
-    assert billing == [("billing", 2), ("billing", 1)]
+    assert [(secret["name"], secret["version"]) for secret in listed] == [("billing", 2), ("billing", 1)]
     assert "whsec_" not in str(listed)
     job = await created(http, target={"url": "https://example.com/", "secret": "billing"})
     assert job["target"]["secret"] == "billing"

@@ -116,6 +116,7 @@ def test_without_a_master_key_it_says_how_to_make_one(call: Call, monkeypatch: p
 
 @pytest.mark.usefixtures("url")
 def test_another_master_key_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("secrets", "rotate")
     first = call("secrets", "rotate", "other", "--json").json["secret"]
     monkeypatch.setenv("ONBEAT_MASTER_KEY", base64.b64encode(os.urandom(32)).decode())
     for command in (("secrets", "rotate", "third"), ("secrets", "rotate", "other"), ("secrets", "show", "other")):

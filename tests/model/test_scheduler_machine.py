@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine
@@ -18,10 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import apsw
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.support.database import Data, looking_into
+from tests.support.postgres import Databases
 from tests.support.scheduler import LEASE_S, SECOND, START, Scheduler, every, scheduling
 
 from onbeat.clock import ManualClock
@@ -76,13 +85,19 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="onbeat-machine-"))
-        self.data = self.folder / "onbeat.sqlite3"
+        self.owned = contextlib.ExitStack()
+        self.data = self.make_database()
+        self.look = self.owned.enter_context(looking_into(self.data))
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock(START + 500_000)
         self.known: dict[int, Known] = {}
         self.stack: contextlib.AsyncExitStack | None = None
         self.scheduler: Scheduler
+
+    def make_database(self) -> Data:
+        """An empty one, which goes with `owned`."""
+        folder = self.owned.enter_context(tempfile.TemporaryDirectory(prefix="onbeat-machine-"))
+        return Path(folder) / "onbeat.sqlite3"
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -99,7 +114,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.stack is not None:
             self.do(self.stack.aclose())
         self.loop.close()
-        shutil.rmtree(self.folder)
+        self.owned.close()
 
     # ------------------------------------------------------------ people
 
@@ -211,14 +226,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._learn_backfilled(known)
 
     def _learn_backfilled(self, known: Known) -> None:
-        database = apsw.Connection(str(self.data), flags=apsw.SQLITE_OPEN_READONLY)
-        rows = database.execute(
-            "select scheduled_at from runs where job_id = ? and trigger = 'backfill'", (known.job_id,)
-        )
+        rows = self.look("select scheduled_at from runs where job_id = ? and trigger = 'backfill'", known.job_id)
         for (instant,) in rows:
             if instant <= known.since:  # never owed: before the job, or between two stretches
                 known.settled.add(instant)
-        database.close()
 
     # ------------------------------------------------------------ the machinery
 
@@ -287,10 +298,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def every_planned_instant_is_recorded_exactly_once(self) -> None:
         if self.stack is None:
             return
-        database = apsw.Connection(str(self.data), flags=apsw.SQLITE_OPEN_READONLY)
-        clocks = dict(database.execute("select job_id, next_fire_at from clocks"))
+        clocks = dict(self.look("select job_id, next_fire_at from clocks"))
         for known in self.known.values():
-            recorded = self._recorded(database, known)
+            recorded = self._recorded(known)
             twice = [instant for instant, count in Counter(recorded).items() if count > 1]
             assert twice == []
             owed = set(known.settled)
@@ -302,27 +312,24 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert known.job_id not in clocks
             assert set(recorded) == owed
         counts = self.do(self.scheduler.store.counts())
-        states = dict(database.execute("select state, count(*) from live_runs group by state"))
+        states = dict(self.look("select state, count(*) from live_runs group by state"))
         assert counts.pending == states.get("pending", 0)
         assert counts.running == states.get("running", 0)
-        jobs = dict(database.execute("select state, count(*) from jobs group by state"))
+        jobs = dict(self.look("select state, count(*) from jobs group by state"))
         assert {state: count for state, count in counts.jobs_by_state.items() if count} == jobs
-        streaks = database.execute(
-            "select job_id from failing_jobs join jobs using (job_id) where state = 'active' and failures > 1"
+        streaks = self.look(
+            "select jobs.job_id from failing_jobs join jobs using (job_id) where state = 'active' and failures > 1"
         )
-        assert list(streaks) == []  # each of them should have paused its job
-        lanes = list(
-            database.execute(
-                "select job_id, lane from live_runs where lane is not null group by job_id, lane having count(*) > 1"
-            )
+        assert streaks == []  # each of them should have paused its job
+        lanes = self.look(
+            "select job_id, lane from live_runs where lane is not null group by job_id, lane having count(*) > 1"
         )
         assert lanes == []
-        database.close()
 
-    def _recorded(self, database: apsw.Connection, known: Known) -> list[int]:
+    def _recorded(self, known: Known) -> list[int]:
         recorded: list[int] = []
-        rows = database.execute(
-            "select scheduled_at, until, count from runs where job_id = ? and trigger <> 'manual'", (known.job_id,)
+        rows = self.look(
+            "select scheduled_at, until, count from runs where job_id = ? and trigger <> 'manual'", known.job_id
         )
         for first, until, count in rows:
             if until is None:
@@ -352,17 +359,27 @@ class SchedulerMachine(RuleBasedStateMachine):
             return None
 
     def _rows(self) -> list[Any]:
-        database = apsw.Connection(str(self.data), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return [
-                *database.execute("select * from live_runs order by slot, job_id, scheduled_at"),
-                *database.execute("select * from ended_runs order by ended_id"),
-            ]
-        finally:
-            database.close()
+        return [
+            *self.look("select * from live_runs order by slot, job_id, scheduled_at"),
+            *self.look("select * from ended_runs order by slot, job_id, scheduled_at"),
+        ]
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.slow
+def test_the_machine_on_postgresql(databases: Databases) -> None:
+    class PostgresMachine(SchedulerMachine):
+        def make_database(self) -> Data:
+            return self.owned.enter_context(databases.fresh())
+
+    run_state_machine_as_test(
+        PostgresMachine,
+        settings=settings(
+            max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
