@@ -13,10 +13,10 @@ from typing import Final
 import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
+from onbeat.store.rows import Row
 from onbeat.store.sqlite.connection import as_store_error, open_reading_connection, open_writing_connection
 from onbeat.store.sqlite.migrate import check_not_newer, load_migrations, read_schema_version
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.sqlite.rows import Row
 from onbeat.store.values import SecretVersion
 
 _QUERIES = load_queries("backup")
