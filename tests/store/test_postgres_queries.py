@@ -54,6 +54,7 @@ READS_ALL = {
     "find_live": "live_runs is small",
     "recovery_places": "live_runs is small, and asked once at a start",
     "next_due_at": "the first row of an index",
+    "any_streak": "the first row of an index",
     "holds_runs": "live_runs is small, and asked once a day",
     "count_rows": "up to its limit, once a day",
     "compact_job_counts": "few rows",
