@@ -21,16 +21,16 @@ test: $(VENV)/.dev ## Everything: format, lint, types, layers, all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2
 	@# Most of these wait for real processes, not for the processor.
 	$(BIN)/pytest -m slow -n 4
 
-check: $(VENV)/.dev ## The same with the fast tests only: under two minutes
+check: $(VENV)/.dev ## The same with the fast tests only
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2
 
 bench: $(VENV)/.dev ## Every benchmark of bench/; prints tables
 	@for module in $$(grep -l '__main__' bench/*.py); do \
