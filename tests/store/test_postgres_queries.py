@@ -96,8 +96,8 @@ def queries() -> Iterator[tuple[str, str, str, str]]:
 
 
 ALL = list(queries())
-PLANNED = [query for query in ALL if not UTILITY.match(query[3]) and query[0] != "inspection"]
-"""`onbeat db check` reads everything, and says so."""
+PLANNED = [query for query in ALL if not UTILITY.match(query[3]) and query[0] not in ("inspection", "moving")]
+"""`onbeat db check` and `onbeat db copy` read everything, and say so."""
 
 ROWS = """
 SET synchronous_commit = off;

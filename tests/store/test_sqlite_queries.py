@@ -26,6 +26,7 @@ NOUNS = (
     "jobs",
     "leases",
     "meta",
+    "moving",
     "nodes",
     "pauses",
     "runs",
@@ -73,6 +74,8 @@ def queries() -> Iterator[tuple[str, str, str, str]]:
 
 
 ALL = list(queries())
+PLANNED = [query for query in ALL if query[0] != "moving"]
+"""`onbeat db copy` reads everything, and says so."""
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_no_statement_is_built_or_written_in_python() -> None:
         assert not re.search(r'"(SELECT|INSERT|UPDATE|DELETE|CREATE)\b', path.read_text()), path
 
 
-@pytest.mark.parametrize(("noun", "name", "comment", "statement"), ALL, ids=[query[1] for query in ALL])
+@pytest.mark.parametrize(("noun", "name", "comment", "statement"), PLANNED, ids=[query[1] for query in PLANNED])
 async def test_query_walks_what_its_comment_names(
     fresh: apsw.Connection, noun: str, name: str, comment: str, statement: str
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from onbeat.cli import backups
+from onbeat.cli import backups, moving
 from onbeat.cli.connection import JsonOption
 from onbeat.cli.offline import on_data_file
 from onbeat.cli.processes import DataOption, settings_from
@@ -17,9 +17,12 @@ from onbeat.store.database_url import hide_password, is_postgres_url
 if TYPE_CHECKING:
     from onbeat.config import Settings
 
-app = typer.Typer(help="The database: check it, back it up, bring it to this version's schema.", no_args_is_help=True)
+app = typer.Typer(
+    help="The database: check it, back it up, move it, bring it to this version's schema.", no_args_is_help=True
+)
 app.command("backup")(backups.backup)
 app.command("restore")(backups.restore)
+app.command("copy")(moving.copy)
 
 
 @app.command("check")

@@ -91,6 +91,20 @@ class Database:
         """
         return await self._transact(_BEGIN_WRITE, work)
 
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """One snapshot for as long as the block lasts. Nothing is tried again. Raises StoreUnavailable."""
+        try:
+            connection = await _acquire(self._pool)
+            try:
+                await connection.execute(_BEGIN_READ)
+                yield connection
+            finally:
+                await _roll_back(connection)
+                await self._pool.release(connection)
+        except _UNREACHABLE as error:
+            raise _unavailable(error) from error
+
     async def run(self, statement: str, *bindings: object) -> int:
         """Run one statement in a transaction of its own. Answer: how many rows it changed."""
 
@@ -138,10 +152,7 @@ class _Attempt:
         self.is_committing = False
 
     async def run(self, work: Work[T]) -> T:
-        try:
-            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
-        except ValueError:
-            raise unreadable_url() from None  # asyncpg reads the URL when it connects, and may quote it
+        connection = await _acquire(self._pool)
         try:
             await connection.execute(self._begin)
             result = await work(connection)
@@ -189,6 +200,13 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
             await connection.execute("ROLLBACK TO SAVEPOINT inside; RELEASE SAVEPOINT inside")
         raise
     await connection.execute("RELEASE SAVEPOINT inside")
+
+
+async def _acquire(pool: asyncpg.Pool[asyncpg.Record]) -> Connection:
+    try:
+        return await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+    except ValueError:
+        raise unreadable_url() from None  # asyncpg reads the URL when it connects, and may quote it
 
 
 async def _leave_as_it_is(_connection: object) -> None:

@@ -43,6 +43,8 @@ class Schema:
     version: int = 0
     serves_from: int = 0
     slots: int = 0
+    is_half_copied: bool = False
+    """A copy of another database into it was begun and not finished."""
 
 
 def load_migrations() -> tuple[Migration, ...]:
@@ -61,8 +63,7 @@ def load_migrations() -> tuple[Migration, ...]:
 async def read_schema(connection: Connection) -> Schema:
     """The schema as it is. Raises ConfigError on a database that is not onbeat's."""
     if await connection.fetchval(_QUERIES["has_meta"]):
-        version, serves_from, slots = await connection.fetchrow(_QUERIES["read_meta"]) or (0, 0, 0)
-        return Schema(version, serves_from, slots)
+        return Schema(*(await connection.fetchrow(_QUERIES["read_meta"]) or ()))
     if await connection.fetchval(_QUERIES["has_tables"]):
         raise ConfigError(
             "the database's schema holds tables of another program",
@@ -72,7 +73,15 @@ async def read_schema(connection: Connection) -> Schema:
 
 
 def check_serves(schema: Schema, *, newest: int) -> None:
-    """Raises SchemaTooNew where this onbeat is too old for the database, ConfigError where it is too new for it."""
+    """Raises SchemaTooNew where this onbeat is too old for the database, ConfigError where it is too new for it.
+
+    ConfigError also where the database is a part of another one.
+    """
+    if schema.is_half_copied:
+        raise ConfigError(
+            "the database is being filled by `onbeat db copy`, which has not finished",
+            remedy="wait for it, or run the same copy again",
+        )
     if schema.serves_from > newest:
         raise SchemaTooNew(
             f"the database has schema version {schema.version}, which serves onbeats from schema {schema.serves_from}; "

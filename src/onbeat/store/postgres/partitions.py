@@ -10,7 +10,7 @@ since those who come meanwhile wait behind it; where it is not had, the next rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -29,6 +29,9 @@ _QUERIES = load_queries("partitions")
 DAY_US: Final = 86_400_000_000
 DAYS_AHEAD: Final = 7
 """A week in which nobody gets the lock, or every node is down, still leaves each run its partition."""
+
+MOST_DAYS_BACK: Final = 400
+"""For which a copy of another database makes partitions: each costs every plan over history a little."""
 
 RUNS: Final = "ended_runs"
 ATTEMPTS: Final = "attempts"
@@ -86,6 +89,20 @@ async def make_partitions(database: Database) -> int:
     return left
 
 
+async def make_past_partitions(database: Database, table: str, instants: Iterable[int]) -> None:
+    """Make those of instants up to now that history was brought along for, at most `MOST_DAYS_BACK` days of them.
+
+    What lies before that goes to the default partition, as a backfill's runs do.
+    """
+    now, existing = await database.read(_read_clock_and_partitions)
+    today = datetime.fromtimestamp(now // 1_000_000, UTC).date()
+    days = {datetime.fromtimestamp(instant // 1_000_000, UTC).date() for instant in instants}
+    for day in sorted(days):
+        partition = Partition(day, table)
+        if partition not in existing and today - timedelta(days=MOST_DAYS_BACK) <= day <= today:
+            await _make(database, partition)
+
+
 async def drop_partitions(database: Database, *, ended_before: int, limit: int) -> int:
     """Drop the days whose every run ended before that. Answer: how many runs, `limit` where there were more.
 
@@ -109,8 +126,12 @@ async def count_days_ahead(connection: Connection) -> int:
 
 
 async def _find_missing(connection: Connection) -> list[Partition]:
-    now, existing = await connection.fetchval(_META["read_clock"]), await _find(connection)
+    now, existing = await _read_clock_and_partitions(connection)
     return [partition for partition in _ahead(now) if partition not in existing]
+
+
+async def _read_clock_and_partitions(connection: Connection) -> tuple[int, dict[Partition, bool]]:
+    return await connection.fetchval(_META["read_clock"]), await _find(connection)
 
 
 async def _find(connection: Connection) -> dict[Partition, bool]:

@@ -9,7 +9,8 @@ CREATE TABLE meta (
     installation_id text NOT NULL,
     almanac_revision bigint NOT NULL DEFAULT 0, -- grows with each change of a calendar or a blackout
     slots integer NOT NULL CHECK (slots BETWEEN 1 AND 65536),
-    created_at bigint NOT NULL
+    created_at bigint NOT NULL,
+    unfinished_copy text -- the token of the process that fills it with another database's content; nobody serves it then
 );
 
 CREATE TABLE jobs (
