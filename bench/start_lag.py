@@ -13,12 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import describe_machine
-from bench.processes import free_port, onbeat_dev, stopping, wait_until_up
+from bench.processes import free_port, onbeat_dev, wait_until_up
+from bench.sink import read_report, sink
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: sink\r\ncontent-length: 2\r\n\r\n{}"
 CONNECTIONS = 64
-
-
-class Sink(asyncio.Protocol):
-    """Answers 204 and notes, per request, how late it arrived."""
-
-    lags_ms: list[float] = []  # noqa: RUF012  shared by all connections on purpose
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        arrived = time.time_ns() / 1e6  # noqa: TID251  the receiver's own clock: it is another program
-        self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = self._buffer[:end].lower()
-            length = int(_header(head, b"content-length") or 0)
-            if len(self._buffer) < end + 4 + length:
-                return
-            self._buffer = self._buffer[end + 4 + length :]
-            scheduled_at = _header(head, b"onbeat-scheduled-at")
-            if scheduled_at is not None:
-                instant = datetime.fromisoformat(scheduled_at.decode().upper()).timestamp() * 1e3
-                self.lags_ms.append(arrived - instant)
-            self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-
-def _header(head: bytes, name: bytes) -> bytes | None:
-    start = head.find(b"\r\n" + name + b":")
-    if start < 0:
-        return None
-    end = head.find(b"\r\n", start + 2)
-    return head[start + len(name) + 3 : end if end >= 0 else None].strip()
-
-
-async def serve_sink(port: int, report: Path) -> None:
-    """The receiver's process: until SIGTERM, then writes what it saw."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    server = await loop.create_server(Sink, "127.0.0.1", port)
-    await stop.wait()
-    server.close()
-    report.write_text(json.dumps(Sink.lags_ms))
 
 
 async def measure_limit(port: int, burst: int) -> list[float]:
@@ -112,8 +65,7 @@ async def measure(rate: int, seconds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data, report = Path(folder) / "bench.sqlite3", Path(folder) / "lags.json"
         sink_port, port = free_port(), free_port()
-        sink = subprocess.Popen([sys.executable, "-m", "bench.start_lag", "--sink", str(sink_port), str(report)])
-        with stopping(sink), onbeat_dev(data, port=port, workers="500"):
+        with sink(sink_port, report), onbeat_dev(data, port=port, workers="500"):
             url = f"http://127.0.0.1:{port}"
             await wait_until_up(f"{url}/healthz")
             await wait_until_up(f"http://127.0.0.1:{sink_port}/")
@@ -126,7 +78,7 @@ async def measure(rate: int, seconds: int) -> dict[str, Any]:
                     answer = await http.post("/v1/jobs:batch", json={"jobs": jobs[start : start + 1000]})
                     answer.raise_for_status()
             await asyncio.sleep(seconds)
-        lags = json.loads(report.read_text())
+        lags = read_report(report).lags_ms
     # The first two seconds hold the creation of the jobs and the opening of the connections.
     steady = sorted(lags[min(2 * rate, len(lags) // 3) :])
     return {
@@ -150,11 +102,7 @@ def main() -> None:
     parser.add_argument("--rates", default="1,100,1000")
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--sink", nargs=2, metavar=("PORT", "REPORT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.sink:
-        asyncio.run(serve_sink(int(arguments.sink[0]), Path(arguments.sink[1])))
-        return
     results = [asyncio.run(measure(int(rate), arguments.seconds)) for rate in arguments.rates.split(",")]
     console = Console()
     console.print(describe_machine())

@@ -14,8 +14,6 @@ import argparse
 import asyncio
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +26,8 @@ from rich.table import Table
 
 from bench.bare_rows import write_to_sqlite
 from bench.machine import describe_machine
-from bench.processes import free_port, onbeat_dev, stopping, wait_until_up
+from bench.processes import free_port, onbeat_dev, wait_until_up
+from bench.sink import read_report, sink
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.states import JobState
@@ -97,8 +96,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         data, report = Path(folder) / "bench.sqlite3", Path(folder) / "lags.json"
         port, sink_port = free_port(), free_port()
         await make_data(data, options, url=f"http://127.0.0.1:{sink_port}/")
-        sink = subprocess.Popen([sys.executable, "-m", "bench.start_lag", "--sink", str(sink_port), str(report)])
-        with stopping(sink):
+        with sink(sink_port, report):
             await wait_until_up(f"http://127.0.0.1:{sink_port}/")
             started = time.perf_counter()
             with onbeat_dev(data, port=port, workers="500"):
@@ -110,7 +108,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                         await asyncio.sleep(0.25)
                 recorded_s = time.perf_counter() - started - up_s
         # In order of arrival; the first fire of each was due before the server woke.
-        lags = sorted(json.loads(report.read_text())[options.fresh :])
+        lags = sorted(read_report(report).lags_ms[options.fresh :])
         bare = write_to_sqlite(
             Path(folder) / "bare.sqlite3",
             fires=options.jobs,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.store.values import Finished, FinishResult, FiredBatch
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -67,6 +68,7 @@ class Metrics:
             registry=self.registry,
         )
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
+        self._attempts_by_outcome = {kind: self.attempts.labels(outcome=kind.value) for kind in OutcomeKind}
 
     def observe_batch(self, batch: FiredBatch, *, now: int) -> None:
         """One dispatch transaction: what became of its fires, and how far behind the clocks are after it."""
@@ -78,6 +80,11 @@ class Metrics:
         """The same for fires in slots of another node; how far behind that one is, is its own figure."""
         self._count_fires(batch)
         self.fires_swept.inc(batch.runs + batch.marks)
+
+    def observe_attempt(self, outcome: Outcome) -> None:
+        """An attempt ended in this process."""
+        self._attempts_by_outcome[outcome.kind].inc()
+        self.attempt_duration.observe(outcome.duration_us / 1e6)
 
     def observe_endings(self, answers: Sequence[Finished], *, lost: bool) -> None:
         """Attempts that were reported, or taken back."""

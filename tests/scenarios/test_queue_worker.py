@@ -79,7 +79,7 @@ async def test_a_fire_goes_straight_to_a_claim_that_waits_for_its_queue(
             return park(*arguments, **named)
 
         monkeypatch.setattr(scheduler.handoff, "park", parking)
-        claim = asyncio.create_task(scheduler.leasing.claim(queue="mail", limit=5, wait_s=20))
+        claim = asyncio.create_task(scheduler.leasing.claim(queue="mail", limit=5, wait_s=90))
         await waits.wait()
         scheduler.clock.advance(60)
         batch = (await scheduler.dispatch.fire_due()).batch

@@ -67,7 +67,8 @@ async def test_a_claim_whose_time_is_up_takes_the_runs_of_a_hand_over_under_way(
     (parked,) = scheduler.handoff._parked
     firing = asyncio.create_task(scheduler.dispatch.fire_due())
     await transaction.begun.wait()
-    await turns_until(lambda: parked.woken or parked.runs.done())  # its poll is over while the transaction goes on
+    scheduler.clock.advance(5)  # its time is up while the transaction goes on
+    await turns_until(lambda: parked.leaves or parked.runs.done())
     transaction.may_go_on.set()
     report = await firing
     (assignment,) = await claiming
@@ -134,3 +135,26 @@ async def test_a_stop_delivers_what_a_claim_under_way_is_granted(
         assert (run.state, len(receiver.calls)) == (RunState.SUCCEEDED, 1)
         await sender.close()
         await supervisor.stop()
+
+
+async def test_runs_that_were_ready_are_taken_before_more_is_handed_over(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, fired = await scheduler.job(every(3_600)), await scheduler.job(every(1))
+    await scheduler.runs.trigger(waiting.job_id, payload=None)
+    scheduler.clock.advance(1)
+    next_ready_at, may_answer = scheduler.store.leases.next_ready_at, asyncio.Event()
+
+    async def look_slowly(*, queue: str | None) -> int | None:
+        ready_at = await next_ready_at(queue=queue)
+        await may_answer.wait()
+        return ready_at
+
+    monkeypatch.setattr(scheduler.store.leases, "next_ready_at", look_slowly)
+    claiming = asyncio.create_task(scheduler.leasing.claim(queue=None, limit=1, wait_s=5))
+    await turns_until(lambda: bool(scheduler.handoff._parked))
+    await scheduler.dispatch.fire_due()
+    may_answer.set()
+    assert [assignment.key.job_id for assignment in await claiming] == [fired.job_id]
+    (assignment,) = await scheduler.leasing.claim(queue=None, limit=1, wait_s=5)
+    assert assignment.key.job_id == waiting.job_id

@@ -30,8 +30,8 @@ def leased(lease: Lease, number: int = 0) -> LeasedRun:
 
 async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:
     handoff = Handoff()
-    first = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
-    second = handoff.park("b", queue=None, capacity=5, wakes=handoff.wakes)
+    first = handoff.park("a", queue=None, capacity=1)
+    second = handoff.park("b", queue=None, capacity=5)
     reservation = handoff.reserve(until=99)
     leases = [reservation.take(None) for _ in range(3)]
     assert [lease.worker for lease in leases if lease] == ["a", "b", "b"]
@@ -43,7 +43,7 @@ async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:
 
 async def test_capacity_is_never_exceeded_and_queues_are_kept_apart() -> None:
     handoff = Handoff()
-    handoff.park("a", queue="mail", capacity=2, wakes=handoff.wakes)
+    handoff.park("a", queue="mail", capacity=2)
     reservation = handoff.reserve(until=99)
     assert reservation.take(None) is None
     assert [reservation.take("mail") is not None for _ in range(3)] == [True, True, False]
@@ -51,7 +51,7 @@ async def test_capacity_is_never_exceeded_and_queues_are_kept_apart() -> None:
 
 async def test_what_was_not_used_can_be_reserved_again() -> None:
     handoff = Handoff()
-    handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
+    handoff.park("a", queue=None, capacity=1)
     unused = handoff.reserve(until=99)
     assert handoff.reserve(until=99).take(None) is None  # set aside for the first transaction
     handoff.settle(unused, [])
@@ -60,7 +60,7 @@ async def test_what_was_not_used_can_be_reserved_again() -> None:
 
 async def test_runs_for_a_claim_that_left_meanwhile_come_back() -> None:
     handoff = Handoff()
-    claim = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
+    claim = handoff.park("a", queue=None, capacity=1)
     reservation = handoff.reserve(until=99)
     lease = reservation.take(None)
     assert lease is not None
@@ -69,29 +69,32 @@ async def test_runs_for_a_claim_that_left_meanwhile_come_back() -> None:
     assert handoff.settle(reservation, [run]) == [run]
 
 
-async def test_a_wake_up_during_a_transaction_reaches_the_reserved_claim_after_it() -> None:
+async def test_a_wake_up_reaches_every_claim_of_the_queue_and_none_leaves_the_line_for_it() -> None:
     handoff = Handoff()
-    reserved = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
-    reservation = handoff.reserve(until=99)
-    other = handoff.park("b", queue=None, capacity=1, wakes=handoff.wakes)
+    claims = [handoff.park(name, queue=queue, capacity=1) for name, queue in (("a", None), ("b", None), ("c", "mail"))]
     handoff.wake(None)
-    assert other.runs.result() == []
-    assert not reserved.runs.done()
-    handoff.settle(reservation, [])
-    assert reserved.runs.result() == []
+    assert [await claim.wake.wait(0) for claim in claims] == [True, True, False]
+    reservation = handoff.reserve(until=99)
+    assert [reservation.take(None) is not None for _ in range(3)] == [True, True, False]
+    assert not any(claim.runs.done() for claim in claims)
+
+
+async def test_whoever_goes_home_during_a_transaction_takes_along_what_it_hands_over() -> None:
+    handoff = Handoff()
+    empty, full = (handoff.park(name, queue=queue, capacity=1) for name, queue in (("a", "mail"), ("b", None)))
+    reservation = handoff.reserve(until=99)
+    lease = reservation.take(None)
+    assert lease is not None
+    for claim in (empty, full):
+        handoff.dismiss(claim)
+        assert not claim.runs.done()
+    run = leased(lease)
+    handoff.settle(reservation, [run])
+    assert (empty.runs.result(), full.runs.result()) == ([], [run])
 
 
 async def test_a_closed_handoff_sends_everybody_home() -> None:
     handoff = Handoff()
-    claim = handoff.park("a", queue=None, capacity=1, wakes=handoff.wakes)
+    claim = handoff.park("a", queue=None, capacity=1)
     handoff.close()
     assert claim.runs.result() == []
-
-
-async def test_a_wake_up_between_looking_and_parking_is_not_lost() -> None:
-    handoff = Handoff()
-    before_looking = handoff.wakes
-    handoff.wake(None)  # a run became claimable after the look and before the claim parks
-    claim = handoff.park("a", queue=None, capacity=1, wakes=before_looking)
-    assert claim.runs.result() == []
-    assert handoff.reserve(until=99).take(None) is None

@@ -79,6 +79,14 @@ class Lanes:
     def __init__(self, *, max_running: int, policy: OverlapPolicy, holds: Sequence[Hold], waiting: int | None) -> None:
         self._max_running = max_running
         self._policy = policy
+        self._waiting = waiting
+        self._holders: dict[int, int] = {}
+        self._unstarted: dict[int, Hold] = {}
+        self._recovering: dict[int, Hold] = {}
+        if holds:  # most jobs have no live run when they fire
+            self._note(holds)
+
+    def _note(self, holds: Sequence[Hold]) -> None:
         holds = [hold for hold in holds if hold.lane < FIRST_FORCED_LANE]
         self._holders = {hold.lane: hold.scheduled_at for hold in holds}
         waiting_to_start = [hold for hold in holds if hold.state == RunState.PENDING]
@@ -86,7 +94,6 @@ class Lanes:
         self._unstarted = {hold.scheduled_at: hold for hold in unstarted if hold.trigger == Trigger.SCHEDULE}
         self._recovering = {hold.scheduled_at: hold for hold in unstarted if hold.trigger in RECOVERY}
         self._recovering |= {hold.scheduled_at: hold for hold in waiting_to_start if hold.is_brought_back}
-        self._waiting = waiting
 
     def admit(self, scheduled_at: int, trigger: Trigger) -> Admission:
         """Decide for one fire and remember the decision.
@@ -122,6 +129,8 @@ class Lanes:
         return Waits(blocked_by, replaces=replaces, cancels=cancels)
 
     def _free_lane(self) -> int | None:
+        if not self._holders:
+            return 0
         if len(self._holders) >= self._max_running:
             return None
         return next(lane for lane in range(self._max_running) if lane not in self._holders)

@@ -8,6 +8,7 @@ Source: reliability §3.4 A–D, §3.1 S6.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from onbeat.domain.egress import Deny, EgressRules, vet
@@ -42,8 +43,7 @@ def check_webhook(target: WebhookTarget, rules: EgressRules) -> WebhookUrl:
     url_blocked_host, url_blocked_address, https_required, port_not_allowed, method_invalid, header_invalid,
     header_reserved, body_invalid, body_too_large.
     """
-    url = parse_url(target.url)
-    _check_reach(url, rules)
+    url = _reachable(target.url, rules) if isinstance(target.url, str) else parse_url(target.url)
     _check_method(target)
     _check_headers(target.headers)
     check_text(target.body, field="target.body")
@@ -70,6 +70,13 @@ def check_text(text: object, *, field: str) -> None:
             field=field,
             remedy="store the data and send a reference to it",
         )
+
+
+@lru_cache(maxsize=4_096)  # jobs of one tenant call the same endpoint
+def _reachable(text: str, rules: EgressRules) -> WebhookUrl:
+    url = parse_url(text)
+    _check_reach(url, rules)
+    return url
 
 
 def _check_reach(url: WebhookUrl, rules: EgressRules) -> None:

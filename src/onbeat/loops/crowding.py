@@ -7,8 +7,8 @@ the other hosts, within limits.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from urllib.parse import urlsplit
 
 from onbeat.domain.model import Target, WebhookTarget
 
@@ -19,9 +19,13 @@ EXTRA_SHARE = 5
 """Of the capacity's worth of extra attempts a single host gets one part in five: the next one may hang as well."""
 
 
+_AUTHORITY = re.compile(r"//([^/?#]*)")
+
+
 def host_of(target: Target) -> str:
     """What is slow together: the host and port of a webhook."""
-    return urlsplit(target.url).netloc.lower() if isinstance(target, WebhookTarget) else ""
+    found = _AUTHORITY.search(target.url) if isinstance(target, WebhookTarget) else None
+    return "" if found is None else found[1].lower()
 
 
 class Crowding:

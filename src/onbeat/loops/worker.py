@@ -25,6 +25,7 @@ from onbeat.domain.model import SECOND_US, WebhookTarget
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.loops.crowding import SLOW_AFTER_S, Crowding, host_of
 from onbeat.loops.loop import Loop
+from onbeat.loops.permits import Permits
 from onbeat.services.assignment import Assignment, WorkerLink
 from onbeat.services.wake import Wake
 from onbeat.store.values import Finish, Finished, FinishResult, LeaseStatus
@@ -82,6 +83,7 @@ class Worker:
         self._ended: list[Finish] = []
         self._report_wake = Wake()
         self._room = Wake()
+        self._permits = Permits(link)
         self._crowding = Crowding(capacity=capacity)
         self._is_claiming = False
         self._idle = asyncio.Event()
@@ -114,8 +116,7 @@ class Worker:
 
     async def ask_permit(self, delivery: Delivery) -> bool:
         """For the sender: may this attempt begin although its grant is older than 2 s?"""
-        (status,) = await self._link.permit([(delivery.key, delivery.token)])
-        return status == LeaseStatus.LIVE
+        return await self._permits.ask((delivery.key, delivery.token))
 
     async def drain(self, limit_s: float) -> bool:
         """Stop claiming, let what runs end for up to `limit_s`, give the rest back. True: everything ended."""
@@ -142,6 +143,7 @@ class Worker:
         left_alone = [t for t, held in self._held.items() if held.assignment.at_most_once and t not in ended]
         for token in left_alone:
             self._let_go(token)
+        self._note_held()
         interrupted = {token: held for token, held in self._held.items() if token not in ended}
         for held in interrupted.values():
             held.given_back = True
@@ -154,6 +156,7 @@ class Worker:
             log.warning("leases_left_to_expire", count=len(interrupted), error=error.detail)
         for token in interrupted:
             self._let_go(token)
+        self._note_held()
 
     async def _claim_step(self) -> float:
         free = self._capacity - len(self._held)
@@ -197,11 +200,12 @@ class Worker:
     def _start(self, assignments: list[Assignment]) -> None:
         deliveries: list[Delivery] = []
         now, boottime = self._clock.now(), self._clock.boottime()
+        keys: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # most jobs are signed with the same secrets
         for assignment in assignments:
             held = self._held[assignment.token]
             self._crowding.begin(assignment.token, host_of(assignment.target), at=boottime)
             try:
-                held.delivery = self._delivery(assignment, now=now, boottime=boottime)
+                held.delivery = self._delivery(assignment, keys, now=now, boottime=boottime)
             except DefinitionError as error:
                 self._end(assignment, Outcome(OutcomeKind.UNSENDABLE, now, 0, error=error.detail))
                 continue
@@ -211,12 +215,16 @@ class Worker:
         if deliveries and self._sender is not None:
             self._sender.send(deliveries, self._on_outcome)
 
-    def _delivery(self, assignment: Assignment, *, now: int, boottime: float) -> Delivery:
+    def _delivery(
+        self, assignment: Assignment, keys: dict[tuple[str, ...], tuple[bytes, ...]], *, now: int, boottime: float
+    ) -> Delivery:
         target = assignment.target
         if not isinstance(target, WebhookTarget):
             raise DefinitionError("target_invalid", "this worker delivers webhooks; the run belongs to a queue")
         if not assignment.secrets:
             raise DefinitionError("secret_missing", f"there is no signing secret named {target.secret!r}")
+        if assignment.secrets not in keys:
+            keys[assignment.secrets] = tuple(parse_secret(secret) for secret in assignment.secrets)
         deadline_at = assignment.deadline_at
         return Delivery(
             key=assignment.key,
@@ -227,7 +235,7 @@ class Worker:
             job_key=assignment.job_key,
             job_name=assignment.job_name,
             target=target,
-            keys=tuple(parse_secret(secret) for secret in assignment.secrets),
+            keys=keys[assignment.secrets],
             timeout_s=assignment.timeout_s,
             connect_timeout_s=assignment.connect_timeout_s,
             callback_url=assignment.callback_url,
@@ -246,8 +254,7 @@ class Worker:
         self._end(held.assignment, outcome)
 
     def _end(self, assignment: Assignment, outcome: Outcome) -> None:
-        self._metrics.attempts.labels(outcome=outcome.kind.value).inc()
-        self._metrics.attempt_duration.observe(outcome.duration_us / SECOND_US)
+        self._metrics.observe_attempt(outcome)
         if self._on_end is not None:
             self._on_end(assignment, outcome)
         self._ended.append(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
@@ -265,6 +272,7 @@ class Worker:
         for item, answer in zip(batch, answers, strict=True):
             self._note(answer)
             self._let_go(item.token)
+        self._note_held()
         self._room.set()
         return 0.0
 
@@ -277,6 +285,8 @@ class Worker:
         self._crowding.end(token)
         if held is not None and self._by_key.get(held.assignment.key) == token:
             del self._by_key[held.assignment.key]
+
+    def _note_held(self) -> None:
         self._metrics.running.set(len(self._held))
         self._note_idle()
 

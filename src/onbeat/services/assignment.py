@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import Target
@@ -15,8 +16,7 @@ Held = tuple[RunKey, bytes]
 """A run and the token of the lease under which it is held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """One attempt in a worker's hands. The signing secrets come along because the signature is made at send time."""
 
     key: RunKey

@@ -132,6 +132,7 @@ class Dispatch:
         # After `now`: a job that is due by then was created before, and its calendar before it, though by another node.
         await self._almanac.refresh(now=now)
         self._recovery.begin(now=now)
+        await self._handoff.line_up()
         reservation = self._handoff.reserve(until=now + self._lease_us)
         batch: FiredBatch | None = None
         try:

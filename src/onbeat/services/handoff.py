@@ -1,9 +1,9 @@
 """Hand-off: a dispatcher gives runs straight to workers that wait for work, which saves one write per fire.
 
-A worker that found nothing to claim parks here with its free capacity. The dispatcher reserves that capacity before
-its transaction, writes the runs already leased, and delivers them after the commit. What was reserved and not used
-goes back. Everything here happens on the event loop, except `Reservation.take`, which is called while the dispatcher
-waits for its transaction.
+A worker that wants work parks here with its free capacity, and looks into the database while it stands in line. The
+dispatcher reserves that capacity before its transaction, writes the runs already leased, and delivers them after the
+commit. What was reserved and not used goes back. Everything here happens on the event loop, except `Reservation.take`,
+which is called while the dispatcher waits for its transaction.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
+from onbeat.services.wake import Wake
 from onbeat.store.values import Lease, LeasedRun
 
 TOKEN_BYTES = 16
+
+TURNS_TO_COME_BACK = 4
+"""Turns of the event loop after which a worker that got runs stands in line again, with the capacity that it has left.
+It starts its deliveries in between.
+"""
 
 
 def new_token() -> bytes:
@@ -23,16 +29,19 @@ def new_token() -> bytes:
 
 
 class Parked:
-    """A claim that waits. `runs` is resolved once, with what was handed over."""
+    """A claim that waits. `runs` is resolved once, with what was handed over; `wake` says that this happened, or that
+    there may be something to claim in the database.
+    """
 
-    __slots__ = ("capacity", "queue", "reserved", "runs", "woken", "worker")
+    __slots__ = ("capacity", "leaves", "queue", "reserved", "runs", "wake", "worker")
 
     def __init__(self, worker: str, queue: str | None, capacity: int) -> None:
         self.worker = worker
         self.queue = queue
         self.capacity = capacity
         self.reserved = False
-        self.woken = False  # while reserved: looks for itself as soon as the transaction is over
+        self.leaves = False  # while reserved: goes home as soon as the transaction is over
+        self.wake = Wake()
         self.runs: asyncio.Future[list[LeasedRun]] = asyncio.get_running_loop().create_future()
 
 
@@ -62,24 +71,21 @@ class Handoff:
     def __init__(self) -> None:
         self._parked: list[Parked] = []
         self.closed = False
-        self.wakes = 0  # how often runs became claimable: whoever looks notes it first, see `park`
+        self.wakes = 0  # how often runs became claimable: whoever looks outside the line compares it
+        self._has_answered = False  # since the last reservation
+        self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
     def close(self) -> None:
         """The process stops: whoever waits goes home, and no claim is answered with work any more."""
         self.closed = True
         self._send_home(self._parked)
 
-    def park(self, worker: str, *, queue: str | None, capacity: int, wakes: int) -> Parked:
-        """Wait in line for runs of `queue`.
-
-        `wakes` is this object's count from before the caller looked into the database: runs that became claimable
-        between that look and this call would otherwise be noticed only at the next poll.
+    def park(self, worker: str, *, queue: str | None, capacity: int) -> Parked:
+        """Wait in line for runs of `queue`. Whoever looks into the database looks after this, so that no run becomes
+        claimable unnoticed in between.
         """
         claim = Parked(worker, queue, capacity)
-        if wakes == self.wakes:
-            self._parked.append(claim)
-        else:
-            claim.runs.set_result([])
+        self._parked.append(claim)
         return claim
 
     def leave(self, claim: Parked) -> None:
@@ -94,9 +100,20 @@ class Handoff:
         self._send_home([claim])
 
     def wake(self, queue: str | None) -> None:
-        """Runs of `queue` became claimable: everybody who waits for them looks for himself."""
+        """Runs of `queue` became claimable: everybody who waits for them looks for himself, and stays in line."""
         self.wakes += 1
-        self._send_home([claim for claim in self._parked if claim.queue == queue])
+        for claim in self._parked:
+            if claim.queue == queue:
+                claim.wake.set()
+
+    async def line_up(self) -> None:
+        """Let those who were just handed something come back: a dispatcher that has more to fire would otherwise always
+        be quicker than they are, and write every other batch for nobody.
+        """
+        if self._has_answered:
+            self._has_answered = False
+            for _ in range(TURNS_TO_COME_BACK):
+                await asyncio.sleep(0)
 
     def reserve(self, *, until: int) -> Reservation:
         """Set aside everything that waits now. `until` is the lease's end for runs handed over."""
@@ -120,17 +137,21 @@ class Handoff:
             if batch is not None and claim.runs.done():
                 orphans.extend(batch)
             elif batch is not None:
-                self._parked.remove(claim)
-                claim.runs.set_result(batch)
-            elif claim.woken:
-                self._send_home([claim])
+                self._answer(claim, batch)
+            elif claim.leaves:
+                self._answer(claim, [])
         return orphans
 
     def _send_home(self, claims: Sequence[Parked]) -> None:
         """Answer these claims with nothing; those that a transaction has reserved hear it when it is over."""
         for claim in list(claims):
             if claim.reserved:
-                claim.woken = True
+                claim.leaves = True
             elif claim in self._parked:
-                self._parked.remove(claim)
-                claim.runs.set_result([])
+                self._answer(claim, [])
+
+    def _answer(self, claim: Parked, runs: list[LeasedRun]) -> None:
+        self._parked.remove(claim)
+        self._has_answered |= bool(runs)
+        claim.runs.set_result(runs)
+        claim.wake.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
@@ -79,19 +78,24 @@ class Leasing:
     async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
         """Up to `limit` attempts of `queue`, waiting up to `wait_s` for the first.
 
-        1. Take what is ready in the database.
-        2. Otherwise park, so that the dispatcher can hand fires over; look again when woken, and every 250 ms.
+        1. Stand in line, so that the dispatcher can hand fires over.
+        2. Meanwhile look into the database, again when woken, and every 250 ms: what is ready there is taken.
+        3. Where fires were handed over although something was ready, the next claim takes what is ready first.
         """
         limit = min(limit, LARGEST_CLAIM)
         deadline = self._clock.boottime() + wait_s
+        looks_first = True
         while not (self._handoff.closed or self._stopped):
             wakes = self._handoff.wakes
-            runs = await self._claim_ready(queue, limit)
-            left_s = deadline - self._clock.boottime()
-            if not runs and left_s > 0:
-                runs = await self._wait_for_handoff(queue, limit, wakes=wakes, timeout_s=min(left_s, READY_POLL_S))
-            if runs or left_s <= 0:
+            if wait_s <= 0 or queue in self._handoff.passed_over:
+                self._handoff.passed_over.discard(queue)
+                runs = await self._claim_ready(queue, limit) if await self._is_ready(queue) else []
+            else:
+                runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
+            if runs or self._clock.boottime() >= deadline:
                 return await self._assign(runs)
+            # What seemed ready is somebody else's, or will be: without a wake-up, the next look is the next poll's.
+            looks_first = wakes != self._handoff.wakes
         return []
 
     def stop_waiting(self) -> None:
@@ -130,29 +134,39 @@ class Leasing:
             run, definition, item.outcome, now=self._clock.now(), definitions=self._definitions, jitter=self._jitter
         )
 
+    async def _is_ready(self, queue: str | None) -> bool:
+        ready_at = await self._store.leases.next_ready_at(queue=queue)
+        return ready_at is not None and ready_at <= self._clock.now()
+
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
-        ready_at = await self._store.leases.next_ready_at(queue=queue)
-        if ready_at is None or ready_at > now:
-            return []
         leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
         return await self._store.leases.claim(leases, now=now, queue=queue)
 
-    async def _wait_for_handoff(
-        self, queue: str | None, limit: int, *, wakes: int, timeout_s: float
+    async def _stand_in_line(
+        self, queue: str | None, limit: int, *, until: float, looks_first: bool
     ) -> list[LeasedRun]:
-        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit, wakes=wakes)
+        """What is handed over until a moment of the boot clock, or else what is ready in the database."""
+        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(parked.runs)
-        except TimeoutError:
+            is_ready = looks_first and await self._is_ready(queue)
+            while not is_ready and (left_s := until - self._clock.boottime()) > 0:
+                await parked.wake.wait(min(left_s, READY_POLL_S))
+                if parked.runs.done():
+                    return parked.runs.result()
+                is_ready = await self._is_ready(queue)
             # A hand-over under way is waited for, which is short: runs handed to somebody who has left would need
             # another transaction to come back.
             self._handoff.dismiss(parked)
-            return await parked.runs
+            handed_over = await parked.runs
+            if handed_over and is_ready:
+                self._handoff.passed_over.add(queue)
+            if handed_over or not is_ready or self._stopped:
+                return handed_over
         finally:
             self._parked = None
             self._handoff.leave(parked)
+        return await self._claim_ready(queue, limit)
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
         """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
