@@ -206,6 +206,8 @@ async def test_a_key_without_the_scope_is_refused(
         ({"action": "retry", "filter": {"state": ["failed", "missed"]}}, 422, "field_invalid", "filter.state"),
         ({"action": "retry", "filter": {"state": ["pending"]}}, 422, "field_invalid", "filter.state"),
         ({"action": "cancel", "filter": {"state": "pending"}}, 422, "field_invalid", "filter.state"),
+        ({"action": "cancel", "filter": {"state": []}}, 422, "field_invalid", "filter.state"),
+        ({"action": "retry", "filter": {"state": [], "late": True}}, 422, "field_invalid", "filter.state"),
         ({"action": "cancel", "filter": {"state": ["done"]}}, 422, "field_invalid", "filter.state[0]"),
         ({"action": "cancel", "filter": {"from": "yesterday"}}, 422, "field_invalid", "filter.from"),
         ({"action": "cancel", "filter": {"job": "nobody"}}, 404, "job_not_found", None),

@@ -18,11 +18,16 @@ Cursor = Annotated[str | None, Field(max_length=200, description="`next_cursor` 
 
 
 class JobFilterBody(Body):
-    """The filters of GET /v1/jobs."""
+    """The filters of GET /v1/jobs.
+
+    Nothing here may be empty: an empty text would find everything, where a variable of a script was perhaps not set.
+    """
 
     state: Literal["active", "paused", "completed", "error"] | None = None
-    tag: Annotated[Text | None, Field(max_length=64)] = None
-    text: Annotated[Text | None, Field(max_length=200, description="Part of the name or key, in any case")] = None
+    tag: Annotated[Text | None, Field(min_length=1, max_length=64)] = None
+    text: Annotated[
+        Text | None, Field(min_length=1, max_length=200, description="Part of the name or key, in any case")
+    ] = None
 
 
 class RunFilterBody(Body):
@@ -31,6 +36,7 @@ class RunFilterBody(Body):
     job: str | None = Field(None, max_length=128, description="Id or key of a job")
     state: list[RunStateName] | None = Field(
         None,
+        min_length=1,
         max_length=9,
         description="Left out: to `cancel` runs that have not ended, to `retry` those that are `failed` or `timed_out`",
     )
