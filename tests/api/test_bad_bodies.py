@@ -124,6 +124,7 @@ async def test_a_body_beyond_a_mebibyte_is_refused(http: httpx.AsyncClient) -> N
         ({"key": "."}, "field_invalid", "key"),
         ({"key": ""}, "field_invalid", "key"),
         ({"key": "k" * 129}, "field_invalid", "key"),
+        ({"grace_s": 0}, "field_invalid", "grace_s"),
         ({"grace_s": -1}, "field_invalid", "grace_s"),
         ({"grace_s": 1.5}, "field_invalid", "grace_s"),
         ({"grace_s": "30"}, "field_invalid", "grace_s"),

@@ -144,7 +144,7 @@ async def test_a_job_that_was_saved_before_a_crash_is_found_and_not_made_again(
 ) -> None:
     # The instant is inside grace the first time and past the second time: what was accepted once is not refused now.
     at = format_instant(services.clock.now() // 1_000_000 * 1_000_000 + 2_000_000)
-    body = webhook_job(key="k", grace_s=0, schedules=[{"at": at}])
+    body = webhook_job(key="k", grace_s=1, schedules=[{"at": at}])
     refused(await http.post("/v1/jobs", json=body, headers=KEY), 500, "internal")
     (saved,) = (await http.get("/v1/jobs")).json()["items"]
     refused(await http.post("/v1/jobs", json=body, headers=KEY), 409, "idempotency_key_in_flight")

@@ -174,7 +174,12 @@ class JobBody(Body):
     timezone: str | None = Field(None, max_length=64, description="Default zone of the schedules; UTC without it")
     past: Literal["refuse", "run_now"] = Field("refuse", description="What an `at` in the past means")
     target: TargetBody
-    grace_s: int = Field(30, ge=0, le=DAY_S)
+    grace_s: int = Field(
+        30,
+        ge=1,
+        le=DAY_S,
+        description="How late a fire may start and still be on time. Not 0: none starts in no time, so none would run",
+    )
     misfire: MisfireBody = MisfireBody()
     overlap: Literal["queue", "skip", "allow", "replace"] = "queue"
     max_running: int | None = Field(
