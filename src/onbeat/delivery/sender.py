@@ -36,6 +36,7 @@ from onbeat.delivery.response import ResponseReader
 from onbeat.delivery.timer import TimerWheel
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError
+from onbeat.domain.ids import format_run_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
 
 Permit = Callable[[Delivery], Awaitable[bool]]
@@ -150,7 +151,7 @@ class Sender:
             return
         except Exception as error:
             # A row that no check foresaw must not take the rest of the batch with it.
-            log.error("request_not_built", run=delivery.key, exc_info=error)
+            log.error("request_not_built", run_id=format_run_id(delivery.key), exc_info=error)
             self._refuse(delivery, "the stored request cannot be built", on_outcome, started_at=started_at)
             return
         attempt = Attempt(delivery, template=template, on_outcome=on_outcome, started_at=started_at, started=started)
@@ -267,7 +268,7 @@ class Sender:
     ) -> None:
         attempt.task = None
         if not permit.cancelled() and (error := permit.exception()) is not None:
-            log.error("permit_failed", run=attempt.delivery.key, exc_info=error)
+            log.error("permit_failed", run_id=format_run_id(attempt.delivery.key), exc_info=error)
         if attempt.ended:
             self._release(connection)
         elif permit.cancelled() or permit.exception() is not None or not permit.result():
@@ -352,7 +353,7 @@ class Sender:
             on_outcome(delivery, outcome)
         except Exception as error:
             # We may stand inside a callback of the loop, which would close a healthy connection over this.
-            log.error("on_outcome_failed", run=delivery.key, exc_info=error)
+            log.error("on_outcome_failed", run_id=format_run_id(delivery.key), exc_info=error)
 
     # ---- places and idle connections
 

@@ -26,6 +26,7 @@ from onbeat.domain.backfill import (
     left_after,
 )
 from onbeat.domain.errors import BackfillNotFound, DefinitionError, RequestError, StateConflict
+from onbeat.domain.ids import format_job_id
 from onbeat.domain.misfire import InstantRange
 from onbeat.domain.model import SECOND_US, Definition, QueueTarget
 from onbeat.domain.overlap import Admitted, Lanes
@@ -163,7 +164,7 @@ class Backfills:
             now=now, choose=self._choose, decide=lambda due, looked: self._decide(due, looked, now=now)
         )
         if done.backfill is not None and done.backfill.reason is not None:
-            log.error("backfill_given_up", job_id=done.backfill.job_id, reason=done.backfill.reason)
+            log.warning("backfill_given_up", job_id=format_job_id(done.backfill.job_id), reason=done.backfill.reason)
         for queue in {run.queue for run in done.runs if run.lane is not None}:
             self._handoff.wake(queue)
         return done.next_at

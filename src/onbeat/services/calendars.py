@@ -12,6 +12,7 @@ from onbeat.clock import Clock
 from onbeat.domain.calendar import CalendarRules, check_calendar, decode_rules, encode_rules
 from onbeat.domain.errors import CalendarInUse, CalendarNotFound, DefinitionError
 from onbeat.domain.ics import IcsDays, read_ics
+from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import decode_definition
 from onbeat.services.almanac import Almanac
 from onbeat.services.wake import Wake
@@ -101,7 +102,7 @@ class Calendars:
             now=self._clock.now(), limit=REPLAN_BATCH, revision=self._almanac.revision, decide=self._next_fire
         )
         for job_id, reason in done.parked:
-            log.error("job_parked", job_id=job_id, reason=reason)
+            log.error("job_parked", job_id=format_job_id(job_id), reason=reason)
         if done.jobs:
             self._dispatch_wake.set()
         elif done.more:  # perhaps since a change was written and then could not be loaded

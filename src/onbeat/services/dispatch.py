@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from onbeat.clock import Clock
+from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.rendezvous import Share
 from onbeat.services.almanac import Almanac
@@ -155,7 +156,7 @@ class Dispatch:
 
     def _tell(self, batch: FiredBatch) -> None:
         for job_id, reason in batch.parked:
-            log.error("job_parked", job_id=job_id, reason=reason)
+            log.error("job_parked", job_id=format_job_id(job_id), reason=reason)
         if batch.pending:
             self._handoff.wake(None)
         self._running.cancel(batch.cancelled)
