@@ -176,6 +176,10 @@ def test_all_day_events_are_read(text: str, until: str | None, ranges: list[Date
     assert list(found.ranges) == ranges
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert read_ics("\ufeff" + ics(XMAS), until=None) == read_ics(ics(XMAS), until=None)
+
+
 def test_events_with_times_and_cancelled_ones_are_counted_and_left_out() -> None:
     found = read_ics(ics(XMAS, "UID:c|DTSTART:20260101T100000Z", "UID:d|STATUS:CANCELLED"), until=None)
     assert (found.events, found.ignored) == (1, 2)

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from onbeat.api.auth import identify
 from onbeat.api.context import context_of
-from onbeat.api.strict_json import read_body
+from onbeat.api.request_body import read_body
 from onbeat.domain.errors import NotAuthenticated, RequestError
 from onbeat.services.api_keys import Principal
 

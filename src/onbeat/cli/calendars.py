@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from onbeat.cli.connection import DEFAULT_SERVER, JsonOption, ServerOption, connect
 from onbeat.cli.moments import in_zone
 from onbeat.cli.terminal import print_fields, print_json, print_table
+from onbeat.cli.text_files import read_text
 
 app = typer.Typer(help="Calendars: days on which jobs do not fire, or only fire.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def import_calendar(
     as_json: JsonOption = False,
 ) -> None:
     """Take the days of the all-day events of an .ics file, in place of the calendar's dates."""
-    body = {"ics": _text(file), **({} if until is None else {"until": until})}
+    body = {"ics": read_text(file), **({} if until is None else {"until": until})}
     with connect(server) as api:
         _show(api.import_calendar(name, body), as_json)
 
@@ -154,16 +154,3 @@ def _range(text: str) -> str | dict[str, str]:
 def _country(text: str) -> dict[str, str]:
     country, dash, subdivision = text.partition("-")
     return {"country": country, "subdivision": subdivision} if dash else {"country": country}
-
-
-def _text(path: Path) -> str:
-    from onbeat.domain.errors import RequestError
-
-    if str(path) == "-":
-        return sys.stdin.read()
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot read it: {error.strerror}", field=str(path)) from None
-    except UnicodeDecodeError:
-        raise RequestError("it is not UTF-8 text", field=str(path)) from None

@@ -38,6 +38,7 @@ def check_server(server: str) -> str:
     try:
         parts = urlsplit(server)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        server.encode()
     except ValueError:
         is_url = False
     if not is_url:

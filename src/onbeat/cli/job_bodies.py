@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from onbeat.domain.duration import parse_duration
 from onbeat.domain.errors import RequestError
+from onbeat.domain.strict_json import JsonRefused, parse_strictly
 
 Json = dict[str, Any]
 
@@ -152,9 +152,11 @@ def check_changes(changes: Json) -> None:
 def parse_json(text: str, *, field: str) -> Any:
     """The value behind JSON text. Raises RequestError."""
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise RequestError(f"not valid JSON: {error}", field=field, remedy="quote it for your shell") from None
+        return parse_strictly(text.encode())
+    except UnicodeEncodeError:
+        raise RequestError("it is not UTF-8 text", field=field) from None
+    except JsonRefused as refused:
+        raise RequestError(refused.detail, field=field, remedy=refused.remedy or "quote it for your shell") from None
 
 
 def _header(text: str) -> tuple[str, str]:

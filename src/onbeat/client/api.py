@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from onbeat.domain.errors import IdInvalid, OnbeatError
+from onbeat.domain.errors import IdInvalid, OnbeatError, RequestError
 from onbeat.domain.ids import format_job_id, format_run_id, parse_job_id, parse_run_id
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ class ServerRefused(OnbeatError):
 
 
 class Api:
-    """One server. Raises ServerUnreachable, ServerRefused, and IdInvalid before anything is sent."""
+    """One server. Raises ServerUnreachable, ServerRefused, and before anything is sent IdInvalid and RequestError."""
 
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -255,6 +255,10 @@ class Api:
     def _request(self, method: str, path: str, **parts: Any) -> httpx.Response:
         try:
             return self._http.request(method, path, **parts)
+        except UnicodeEncodeError:  # of an argument that was not written in UTF-8
+            raise RequestError(
+                "the request has text that is not UTF-8", remedy="set your terminal and its locale to UTF-8"
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ServerUnreachable(
                 f"no answer from {self.server}: {error or type(error).__name__}",

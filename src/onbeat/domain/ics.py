@@ -148,7 +148,7 @@ def _events(text: str) -> Iterator[Any]:
     import icalendar
 
     try:
-        roots = icalendar.Calendar.from_ical(text, multiple=True)
+        roots = icalendar.Calendar.from_ical(text.removeprefix("\ufeff"), multiple=True)  # which Windows puts first
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(f"it is not iCalendar text: {str(error)[:200]}", "send the .ics file as it is") from None
     if not roots:
