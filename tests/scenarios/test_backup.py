@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.chaos.cluster import create_jobs, wait_until_at_rest
+from tests.support.accounting import planned_instants, recorded_instants
 from tests.support.fleet import make_key, serving
 from tests.support.receiver import Call, Receiver, receiving
 
@@ -86,3 +87,33 @@ async def test_a_hot_copy_restored_after_a_kill_accounts_for_every_instant(data:
     assert {fire: found for fire, found in ids.items() if len(found) > 1} == {}
     again = {call.run_id for call in calls[:before]} & {call.run_id for call in calls[before:]}
     assert again, "no fire after the copy was made again"
+
+
+async def test_what_is_restored_paused_starts_nothing_until_it_is_resumed(data: Path, tmp_path: Path) -> None:
+    key, kept, restored = await make_key(data, "admin"), tmp_path / "kept.sqlite3", tmp_path / "restored.sqlite3"
+    headers, busy = {"authorization": f"Bearer {key}"}, {"ONBEAT_WORKERS": "4"}
+    async with receiving() as receiver:
+        async with serving(data, settings=busy) as server:
+            assert await server.wait_ready()
+            async with httpx.AsyncClient(base_url=server.url, headers=headers) as http:
+                body = {"name": "beat", "schedules": [{"every": 1}], "target": {"url": receiver.url}, "grace_s": 3_600}
+                job = (await http.put("/v1/jobs/by-key/beat", json=body)).raise_for_status().json()["id"]
+            await hear_more(receiver, 2)
+            await db("backup", kept, data=data)
+            await hear_more(receiver, 2)
+            assert await server.stop() == 0
+        before = len(receiver.calls)
+        await db("restore", kept, "--paused", data=restored)
+        async with serving(restored, settings=busy) as server:
+            assert await server.wait_ready()
+            async with httpx.AsyncClient(base_url=server.url, headers=headers) as http:
+                held = (await http.get(f"/v1/jobs/{job}")).raise_for_status().json()
+                assert (held["state"], held["reason"]) == ("paused", "restored from kept.sqlite3")
+                assert len(receiver.calls) == before
+                resumed = await http.post("/v1/resume", json={"scope": "all"})
+                assert resumed.raise_for_status().json() == {"jobs": 1}
+            await hear_more(receiver, 2)
+            assert await server.stop() == 0
+        calls = receiver.calls
+    assert len({call.run_id for call in calls}) == len({call.scheduled_at for call in calls})
+    assert recorded_instants(restored, job) == planned_instants(restored, job)

@@ -60,6 +60,7 @@ READS_ALL = {
     "recovery_places",  # once at a start
     "count_rows",  # of a backup
     "every_secret",
+    "pause_everything",
 }
 
 

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onbeat.clock import host_time_us
 from onbeat.config import Settings
 from onbeat.domain.errors import ConfigError
 from onbeat.services.secret_box import SecretBox, parse_master_key, read_master_key, save_master_key
 from onbeat.services.signing_secrets import check_secrets
-from onbeat.store.sqlite.copying import CopiedFile, copy_data_file, discard_data_file, drafting, put_in_place
+from onbeat.store.sqlite.copying import (
+    CopiedFile,
+    copy_data_file,
+    discard_data_file,
+    drafting,
+    pause_everything,
+    put_in_place,
+)
 from onbeat.store.sqlite.datafile import DataFileLock, read_mounts, refuse_network_filesystem, resolve_data_file
 from onbeat.store.values import SecretVersion
 
@@ -56,8 +64,10 @@ def back_up(settings: Settings, target: Path, *, replaces: bool, with_key: bool)
     return Copy(target, content, key_target)
 
 
-def restore(settings: Settings, backup: Path, *, replaces: bool) -> Copy:
+def restore(settings: Settings, backup: Path, *, replaces: bool, paused: bool) -> Copy:
     """Make the data file of the settings out of a backup, and its key file out of `<backup>.key`, if that is there.
+
+    `paused`: a pause of everything has begun in it.
 
     Raises DataFileInUse while any process works on the data file; ConfigError where the backup is none, something is in
     the way that must not be replaced, or no key opens the secrets; StoreUnavailable, SchemaTooNew. Then nothing was
@@ -80,6 +90,8 @@ def restore(settings: Settings, backup: Path, *, replaces: bool) -> Copy:
         with drafting(target) as draft:
             content = copy_data_file(backup, draft)
             _check_key(key, content.secrets, remedy=f"put its key file at {key_file_of(backup)}, or set master_key")
+            if paused:
+                pause_everything(draft, note=f"restored from {backup.name}", now=host_time_us())
             discard_data_file(target)
             if brought_key is not None:
                 save_master_key(key_target, brought_key)

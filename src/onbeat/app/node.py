@@ -101,6 +101,8 @@ class _Node:
         """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
         services, settings = self._services, self._settings
         await services.secrets.check_master_key()
+        # A pause that has begun holds before anything fires: that of a backup which was restored paused, above all.
+        await services.pauses.keep_up()
         worker, sender = self._local_worker()
         firing = self._firing()
         self._supervisor.start([*firing, *worker.loops, *self._maintenance()])

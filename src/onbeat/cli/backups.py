@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +16,7 @@ from onbeat.cli.terminal import print_fields, print_json
 if TYPE_CHECKING:
     from onbeat.app.backup import Copy
 
+NOTHING: Mapping[str, object] = MappingProxyType({})
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
@@ -36,15 +39,19 @@ def restore(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The backup to restore.")],
     data: DataOption = None,
     force: ForceOption = False,
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Let every job be paused at first; `onbeat resume --all` ends it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the data file out of a backup. Refused while any process works on it."""
     from onbeat.app.backup import restore as restore_backup
 
-    _show(restore_backup(settings_from(data=data), path, replaces=force), as_json=as_json)
+    restored = restore_backup(settings_from(data=data), path, replaces=force, paused=paused)
+    _show(restored, as_json=as_json, more={"paused": paused})
 
 
-def _show(copy: Copy, *, as_json: bool) -> None:
+def _show(copy: Copy, *, as_json: bool, more: Mapping[str, object] = NOTHING) -> None:
     answer = {
         "file": str(copy.path),
         "key": None if copy.key is None else str(copy.key),
@@ -54,6 +61,7 @@ def _show(copy: Copy, *, as_json: bool) -> None:
         "live_runs": copy.content.live_runs,
         "ended_runs": copy.content.ended_runs,
         "attempts": copy.content.attempts,
+        **more,
     }
     if as_json:
         print_json(answer)

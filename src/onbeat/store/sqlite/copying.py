@@ -15,7 +15,7 @@ import apsw
 from onbeat.domain.errors import ConfigError, StoreUnavailable
 from onbeat.store.rows import Row
 from onbeat.store.sqlite.connection import as_store_error, open_reading_connection, open_writing_connection
-from onbeat.store.sqlite.migrate import check_not_newer, load_migrations, read_schema_version
+from onbeat.store.sqlite.migrate import DEFAULT_SLOTS, check_not_newer, load_migrations, migrate, read_schema_version
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.values import SecretVersion
 
@@ -93,6 +93,24 @@ def copy_data_file(source: Path, draft: Path) -> CopiedFile:
     _make_durable(draft)
     jobs, live_runs, ended_runs, attempts = counts
     return CopiedFile(draft.stat().st_size, version, jobs, live_runs, ended_runs, attempts, secrets)
+
+
+def pause_everything(draft: Path, *, note: str, now: int) -> None:
+    """Bring a draft to this onbeat's schema and begin a pause of all its jobs, which a server finds there at its start.
+
+    Raises StoreUnavailable.
+    """
+    connection = open_writing_connection(str(draft))
+    try:
+        migrate(connection, migrations=load_migrations(), slots=DEFAULT_SLOTS, now=now)
+        with connection:
+            connection.execute(_QUERIES["pause_everything"], (note, now))
+        # Leaving WAL mode folds the log into the file, durably.
+        connection.pragma("journal_mode", "delete")
+    except apsw.Error as error:
+        raise as_store_error(error) from error
+    finally:
+        connection.close()
 
 
 def put_in_place(draft: Path, target: Path) -> None:
