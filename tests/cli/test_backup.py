@@ -159,3 +159,14 @@ def test_restoring_over_a_file_leaves_nothing_of_its_log(call: Call, data: Path,
     data.with_name(data.name + "-shm").write_bytes(b"of a crash")
     assert call("db", "restore", str(kept), "--data", str(data), "--force").code == 0
     assert sorted(files(data.parent)) == ["onbeat.sqlite3", "onbeat.sqlite3.key", "onbeat.sqlite3.lock"]
+
+
+@pytest.mark.usefixtures("secret")
+def test_restoring_paused_is_said_and_leaves_one_sound_file(call: Call, data: Path, kept: Path) -> None:
+    assert call("db", "backup", str(kept), "--data", str(data)).code == 0
+    elsewhere = kept.parent / "elsewhere" / "onbeat.sqlite3"
+    elsewhere.parent.mkdir()
+    shown = call("db", "restore", str(kept), "--paused", "--data", str(elsewhere), "--json")
+    assert (shown.code, shown.json["paused"]) == (0, True)
+    assert sorted(files(elsewhere.parent)) == ["onbeat.sqlite3", "onbeat.sqlite3.key", "onbeat.sqlite3.lock"]
+    assert call("db", "check", "--data", str(elsewhere)).code == 0

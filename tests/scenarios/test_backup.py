@@ -89,6 +89,7 @@ async def test_a_hot_copy_restored_after_a_kill_accounts_for_every_instant(data:
     assert again, "no fire after the copy was made again"
 
 
+@pytest.mark.slow
 async def test_what_is_restored_paused_starts_nothing_until_it_is_resumed(data: Path, tmp_path: Path) -> None:
     key, kept, restored = await make_key(data, "admin"), tmp_path / "kept.sqlite3", tmp_path / "restored.sqlite3"
     headers, busy = {"authorization": f"Bearer {key}"}, {"ONBEAT_WORKERS": "4"}
