@@ -13,6 +13,6 @@ SELECT namespace, name, version, ciphertext, created_at, retires_at FROM secrets
 -- name: pause_everything
 -- Walks jobs_by_namespace. The server that opens the file holds the jobs before it fires, since nothing is spread yet.
 INSERT INTO pauses (namespace, tag, note, paused_at, cancels)
-SELECT DISTINCT namespace, '', :note, :now, 0 FROM jobs WHERE state <> 'deleted'
+SELECT namespace, '', :note, :now, 0 FROM jobs WHERE state <> 'deleted' GROUP BY namespace
 ON CONFLICT (namespace, tag) DO UPDATE SET
     note = excluded.note, until = NULL, cancels = 0, is_spread = 0, ended_at = NULL;
