@@ -18,7 +18,7 @@ from onbeat.domain.model import WebhookTarget
 from onbeat.domain.states import RunState
 from onbeat.loops.supervisor import Supervisor
 from onbeat.loops.worker import Worker
-from onbeat.services import leasing as leasing_module
+from onbeat.services import readiness
 from onbeat.store.values import Page, RunFilter, RunView
 from onbeat.telemetry import Metrics
 
@@ -58,7 +58,7 @@ async def runs_of(scheduler: Scheduler) -> list[RunView]:
 async def test_a_claim_whose_time_is_up_takes_the_runs_of_a_hand_over_under_way(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leasing_module, "READY_POLL_S", 0.02)
+    monkeypatch.setattr(readiness, "LOOK_EVERY_S", 0.02)
     await scheduler.job(every(1))
     scheduler.clock.advance(1)
     transaction = SlowTransaction(scheduler, monkeypatch)

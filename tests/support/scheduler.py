@@ -24,11 +24,13 @@ from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff
+from onbeat.services.hints import Hints
 from onbeat.services.job_rules import DraftSchedule, EveryDraft, JobDraft
 from onbeat.services.jobs import Change, Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.membership import Membership
 from onbeat.services.pauses import Pauses
+from onbeat.services.readiness import Readiness
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
 from onbeat.services.resumptions import Resumptions
@@ -56,6 +58,7 @@ class Scheduler:
         self.store = store
         self.clock = clock
         self.handoff = Handoff()
+        self.readiness = Readiness(store=store, handoff=self.handoff)
         self.definitions = DefinitionCache()
         self.running = RunningHere()
         self.endings = Endings()
@@ -78,6 +81,13 @@ class Scheduler:
             running=self.running,
             recovery=self.recovery,
             lease_s=LEASE_S,
+        )
+        self.hints = Hints(
+            store=store,
+            handoff=self.handoff,
+            dispatch=self.dispatch,
+            dispatch_wake=self.dispatch_wake,
+            running=self.running,
         )
         self.jobs = Jobs(
             store=store,
@@ -126,6 +136,7 @@ class Scheduler:
             store=self.store,
             clock=self.clock,
             handoff=self.handoff,
+            readiness=self.readiness,
             definitions=self.definitions,
             secrets=self.secrets,
             endings=self.endings,

@@ -24,6 +24,7 @@ from onbeat.domain.ids import format_job_id, format_run_id
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
 from onbeat.loops.dispatcher import dispatcher_loop
+from onbeat.loops.hints import hints_loop
 from onbeat.loops.loop import Loop
 from onbeat.loops.maintenance import (
     backfills_loop,
@@ -151,12 +152,13 @@ class _Node:
         sender = Sender(rules=services.egress, clock=services.clock, ask_permit=worker.ask_permit)
         worker.attach(sender)
         services.running.listen(worker.cancel)
+        services.running.listen_for_doubt(worker.doubt)
         services.endings.listen(self._metrics.observe_endings)
         return worker, sender
 
     def _maintenance(self) -> list[Loop]:
         services = self._services
-        return [
+        loops = [
             reaper_loop(services.reap),
             retention_loop(services.retain),
             replanner_loop(services.calendars, wake=services.replan_wake),
@@ -164,6 +166,9 @@ class _Node:
             backfills_loop(services.backfills, clock=services.clock, wake=services.backfills_wake),
             membership_loop(self._membership, is_shared=services.store.is_shared),
         ]
+        if services.store.is_shared:
+            loops.append(hints_loop(services.hints))
+        return loops
 
     def _api(self) -> ApiContext:
         services = self._services

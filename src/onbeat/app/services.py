@@ -23,12 +23,14 @@ from onbeat.services.definitions import DefinitionCache
 from onbeat.services.dispatch import Dispatch
 from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff
+from onbeat.services.hints import Hints
 from onbeat.services.idempotency import Idempotency
 from onbeat.services.jobs import Jobs
 from onbeat.services.leasing import Leasing
 from onbeat.services.membership import Membership
 from onbeat.services.node_list import NodeList
 from onbeat.services.pauses import Pauses
+from onbeat.services.readiness import Readiness
 from onbeat.services.reap import Reap
 from onbeat.services.recovery import Recovery
 from onbeat.services.resumptions import Resumptions
@@ -51,6 +53,8 @@ class Services:
     store: Store
     clock: DatabaseClock
     handoff: Handoff
+    readiness: Readiness
+    hints: Hints
     dispatch: Dispatch
     recovery: Recovery
     dispatch_wake: Wake
@@ -87,6 +91,7 @@ class Services:
             store=self.store,
             clock=self.clock,
             handoff=self.handoff,
+            readiness=self.readiness,
             definitions=self.definitions,
             secrets=self.secrets,
             endings=self.endings,
@@ -184,6 +189,8 @@ def _build_services(
         store=store,
         clock=clock,
         handoff=handoff,
+        readiness=Readiness(store=store, handoff=handoff),
+        hints=Hints(store=store, handoff=handoff, dispatch=dispatch, dispatch_wake=dispatch_wake, running=running),
         dispatch=dispatch,
         recovery=recovery,
         dispatch_wake=dispatch_wake,

@@ -114,6 +114,11 @@ class Worker:
         if held is not None and held.delivery is not None and self._sender is not None:
             self._sender.cancel(held.delivery)
 
+    def doubt(self, key: RunKey) -> None:
+        """Another process says that this run was asked to stop: if it is here, ask with a heartbeat now."""
+        if key in self._by_key:
+            self._beating.wake.set()
+
     async def ask_permit(self, delivery: Delivery) -> bool:
         """For the sender: may this attempt begin although its grant is older than 2 s?"""
         return await self._permits.ask((delivery.key, delivery.token))

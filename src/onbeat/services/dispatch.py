@@ -7,6 +7,7 @@ each, and the store records runs and marks and advances the clocks. A crash anyw
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
@@ -87,6 +88,10 @@ class Dispatch:
     def is_alone(self) -> bool:
         """Does no other node serve slots of this database?"""
         return self._share is None
+
+    def serves_any(self, slots: Collection[int]) -> bool:
+        """Is one of these its own?"""
+        return bool(slots) and (self._share is None or not set(slots).isdisjoint(self._share.own))
 
     def serve(self, share: Share | None) -> None:
         """From the next batch on, serve these slots; None: all of them."""

@@ -106,6 +106,12 @@ class Handoff:
             if claim.queue == queue:
                 claim.wake.set()
 
+    def wake_all(self) -> None:
+        """Runs became claimable, of whichever queue."""
+        self.wakes += 1
+        for claim in self._parked:
+            claim.wake.set()
+
     async def line_up(self) -> None:
         """Let those who were just handed something come back: a dispatcher that has more to fire would otherwise always
         be quicker than they are, and write every other batch for nobody.

@@ -21,6 +21,7 @@ from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.endings import Endings
 from onbeat.services.handoff import Handoff, Parked, new_token
+from onbeat.services.readiness import Readiness
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
 from onbeat.store.values import (
@@ -39,9 +40,6 @@ from onbeat.store.values import (
 
 log = structlog.get_logger(__name__)
 
-READY_POLL_S = 0.25
-"""How often a waiting claim looks by itself for runs that another process made ready."""
-
 LARGEST_CLAIM = 1_000
 
 
@@ -55,6 +53,7 @@ class Leasing:
         store: Store,
         clock: Clock,
         handoff: Handoff,
+        readiness: Readiness,
         definitions: DefinitionCache,
         secrets: SigningSecrets,
         endings: Endings,
@@ -66,6 +65,7 @@ class Leasing:
         self._store = store
         self._clock = clock
         self._handoff = handoff
+        self._readiness = readiness
         self._definitions = definitions
         self._secrets = secrets
         self._endings = endings
@@ -79,7 +79,8 @@ class Leasing:
         """Up to `limit` attempts of `queue`, waiting up to `wait_s` for the first.
 
         1. Stand in line, so that the dispatcher can hand fires over.
-        2. Meanwhile look into the database, again when woken, and every 250 ms: what is ready there is taken.
+        2. Meanwhile look into the database, again when woken, when a run that was in sight is ready, and every 250 ms:
+           what is ready there is taken.
         3. Where fires were handed over although something was ready, the next claim takes what is ready first.
         """
         limit = min(limit, LARGEST_CLAIM)
@@ -89,7 +90,8 @@ class Leasing:
             wakes = self._handoff.wakes
             if wait_s <= 0 or queue in self._handoff.passed_over:
                 self._handoff.passed_over.discard(queue)
-                runs = await self._claim_ready(queue, limit) if await self._is_ready(queue) else []
+                look = await self._readiness.look(queue)
+                runs = await self._claim_ready(queue, limit) if look.is_ready(now=self._clock.now()) else []
             else:
                 runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
             if runs or self._clock.boottime() >= deadline:
@@ -134,10 +136,6 @@ class Leasing:
             run, definition, item.outcome, now=self._clock.now(), definitions=self._definitions, jitter=self._jitter
         )
 
-    async def _is_ready(self, queue: str | None) -> bool:
-        ready_at = await self._store.leases.next_ready_at(queue=queue)
-        return ready_at is not None and ready_at <= self._clock.now()
-
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
         leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
@@ -149,12 +147,13 @@ class Leasing:
         """What is handed over until a moment of the boot clock, or else what is ready in the database."""
         parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
         try:
-            is_ready = looks_first and await self._is_ready(queue)
-            while not is_ready and (left_s := until - self._clock.boottime()) > 0:
-                await parked.wake.wait(min(left_s, READY_POLL_S))
+            look = await self._readiness.look(queue) if looks_first else self._readiness.put_off()
+            while not look.is_ready(now=self._clock.now()) and (left_s := until - self._clock.boottime()) > 0:
+                await parked.wake.wait(min(left_s, look.next_look_s(now=self._clock.now())))
                 if parked.runs.done():
                     return parked.runs.result()
-                is_ready = await self._is_ready(queue)
+                look = await self._readiness.look_again(queue, now=self._clock.now())
+            is_ready = look.is_ready(now=self._clock.now())
             # A hand-over under way is waited for, which is short: runs handed to somebody who has left would need
             # another transaction to come back.
             self._handoff.dismiss(parked)

@@ -79,7 +79,9 @@ class Membership:
             )
         if self._store.is_shared:
             found = await self._store.nodes.find(seen_after=now - round(DEAD_AFTER_S * SECOND_US))
-            self._take_share(frozenset(node.name for node in found if node.kind == NODE) - {self._name})
+            others = frozenset(node.name for node in found if node.kind == NODE) - {self._name}
+            self._store.hint_to_others(bool(others))
+            self._take_share(others)
 
     async def leave(self) -> None:
         """Beat no more and take the row away: the others serve these slots from their next beat on."""

@@ -17,6 +17,7 @@ from typing import Protocol
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
+from onbeat.store.hints import Hint
 from onbeat.store.values import (
     ApiKey,
     AttemptView,
@@ -579,6 +580,21 @@ class Store(Protocol):
     @property
     def is_shared(self) -> bool:
         """May other processes write this database meanwhile? Then what one remembers of it can be out of date."""
+        ...
+
+    async def listen(self, tell: Callable[[Hint], None]) -> bool:
+        """Have `tell` called with the hints of other processes, on this loop. Called again from time to time, it makes
+        sure that a connection is there that hears them.
+
+        Other processes hint at runs that became claimable (by record_due, insert_run, release, expire, revive), clocks
+        that are due within a second (by create, change) and running runs that were asked to stop (by record_due,
+        cancel): at most once for a transaction, and after its commit.
+        False: none are heard, because nobody else writes, a pooler stands in between, or the database does not answer.
+        """
+        ...
+
+    def hint_to_others(self, are_there: bool) -> None:
+        """Whether anybody is there to hear hints. Until it was said, somebody may be."""
         ...
 
     async def almanac_revision(self) -> int:

@@ -16,6 +16,8 @@ import asyncpg
 import structlog
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
+from onbeat.store.hints import Hint
+from onbeat.store.postgres.hints import Hints
 
 log = structlog.get_logger(__name__)
 
@@ -73,23 +75,38 @@ class LostRaceError(Exception):
     """Another transaction was quicker, and this one has to begin anew. Raised by the work inside a transaction."""
 
 
+def nothing_to_tell(_result: object) -> None:
+    """Of most transactions nobody else has to hear at once."""
+    return
+
+
 class Database:
     """A pool of connections, and transactions on them."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], hints: Hints) -> None:
         self._pool = pool
+        self.hints = hints
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot. Raises StoreUnavailable."""
         return await self._transact(_BEGIN_READ, work)
 
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` in one transaction, from its beginning again where another one was in its way.
+    async def write(self, work: Work[T], *, hint: Callable[[T], Hint | None] = nothing_to_tell) -> T:
+        """Run `work` in one transaction, from its beginning again where another one was in its way. What other
+        processes are told of its result goes with it.
 
         It is durable before this returns. Raises StoreUnavailable; then it may have been written, if the connection
         was lost while it was being committed.
         """
-        return await self._transact(_BEGIN_WRITE, work)
+
+        async def work_and_tell(connection: Connection) -> T:
+            result = await work(connection)
+            told = hint(result) if self.hints.are_wanted else None
+            if told is not None:
+                await self.hints.send(connection, told)
+            return result
+
+        return await self._transact(_BEGIN_WRITE, work_and_tell)
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
@@ -115,6 +132,7 @@ class Database:
 
     async def close(self) -> None:
         """End all connections; what they are doing is waited for a moment."""
+        self.hints.close()
         try:
             await asyncio.wait_for(self._pool.close(), CONNECT_TIMEOUT_S)
         except (TimeoutError, OSError, asyncpg.InterfaceError):
@@ -186,7 +204,7 @@ async def connect(url: str, *, is_pooled: bool) -> Database:
         reset=_leave_as_it_is,
     )
     await pool
-    return Database(pool)
+    return Database(pool, Hints(None if is_pooled else url))
 
 
 @contextlib.asynccontextmanager

@@ -13,9 +13,10 @@ from onbeat.domain.callback import callback_token
 from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import JobState, RunState
+from onbeat.store.hints import Hint
 from onbeat.store.live_row import LiveRow
 from onbeat.store.postgres.arrays import columns
-from onbeat.store.postgres.database import Connection, Database
+from onbeat.store.postgres.database import Connection, Database, nothing_to_tell
 from onbeat.store.postgres.endings import (
     Judged,
     as_it_stands,
@@ -51,7 +52,13 @@ class JobsNeedLocksError(Exception):
         self.job_ids = job_ids
 
 
-async def write_locking(database: Database, work: Callable[[Connection, LockedJobs], Awaitable[T]], *, slots: int) -> T:
+async def write_locking(
+    database: Database,
+    work: Callable[[Connection, LockedJobs], Awaitable[T]],
+    *,
+    slots: int,
+    hint: Callable[[T], Hint | None] = nothing_to_tell,
+) -> T:
     """Run `work` in one transaction, and anew with jobs locked where its verdicts turn out to pause them, or to begin a
     streak of failures.
 
@@ -60,7 +67,7 @@ async def write_locking(database: Database, work: Callable[[Connection, LockedJo
     job_ids: frozenset[int] = frozenset()
     while True:
         try:
-            return await database.write(partial(_with_locked, job_ids, work, slots=slots))
+            return await database.write(partial(_with_locked, job_ids, work, slots=slots), hint=hint)
         except JobsNeedLocksError as found:
             job_ids |= found.job_ids
 

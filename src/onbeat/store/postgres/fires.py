@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import asyncpg
 
-from onbeat.domain.states import JobState
+from onbeat.domain.states import JobState, RunState
+from onbeat.store.hints import Hint, hint_of_runs
 from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
 from onbeat.store.postgres.after_finish import set_clocks_after, withhold_clocks
 from onbeat.store.postgres.clock_floor import ClockFloor
@@ -65,9 +66,13 @@ class PostgresFires:
             return recorded, look.floor
 
         try:
-            recorded, began_at = await self._database.write(lambda connection: write(connection, one_by_one=False))
+            recorded, began_at = await self._database.write(
+                lambda connection: write(connection, one_by_one=False), hint=_hint_of_batch
+            )
         except _BatchRefusedError:
-            recorded, began_at = await self._database.write(lambda connection: write(connection, one_by_one=True))
+            recorded, began_at = await self._database.write(
+                lambda connection: write(connection, one_by_one=True), hint=_hint_of_batch
+            )
         self._floor.note(slots, began_at=began_at, earliest=recorded.next_due_at, now=now)
         return recorded
 
@@ -92,7 +97,10 @@ class PostgresFires:
                 for view in await connection.fetch(_RUNS["get_live_view"], slot, job_id, entry.run.scheduled_at)
             ]
 
-        return await self._database.write(write)
+        return await self._database.write(
+            write,
+            hint=lambda written: hint_of_runs(ready=any(view.state is RunState.PENDING for view in written or ())),
+        )
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
         look = _Look(self._floor.of(slots), now=None, slots=slots)
@@ -214,6 +222,11 @@ class _Batch:
             await set_clocks_after(self._connection, without_clock, slots=self._slots, now=self._now)
         if freed := self.tally.freed:
             self.tally.pending += await pass_lanes_on(self._connection, freed, slots=self._slots, now=self._now)
+
+
+def _hint_of_batch(recorded: tuple[FiredBatch, int]) -> Hint | None:
+    batch, _began_at = recorded
+    return hint_of_runs(ready=batch.pending > 0, stopped=batch.cancelled)
 
 
 async def _rows(connection: Connection, statement: str, *bindings: object) -> list[Row]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
+from onbeat.store.hints import hint_of_jobs
 from onbeat.store.postgres.after_finish import withhold_clocks, write_after_finish
 from onbeat.store.postgres.calendars import drop_uses, write_uses
 from onbeat.store.postgres.database import Connection, Database
@@ -35,7 +36,10 @@ class PostgresJobs:
         self._slots = slots
 
     async def create(self, jobs: Sequence[NewJob], *, now: int) -> list[StoredJob | None]:
-        return await self._database.write(lambda connection: insert_jobs(connection, jobs, slots=self._slots, now=now))
+        return await self._database.write(
+            lambda connection: insert_jobs(connection, jobs, slots=self._slots, now=now),
+            hint=lambda written: hint_of_jobs(written, slots=self._slots, now=now),
+        )
 
     async def get(self, job_id: int) -> StoredJob | None:
         return await self._database.read(lambda connection: self._read_job(connection, job_id))
@@ -83,7 +87,9 @@ class PostgresJobs:
             await self._write_change(connection, before, change, now=now)
             return await self._read_job(connection, job_id)
 
-        return await self._database.write(write)
+        return await self._database.write(
+            write, hint=lambda written: hint_of_jobs([written], slots=self._slots, now=now)
+        )
 
     async def _read_job(self, connection: Connection, job_id: int) -> StoredJob | None:
         row = await connection.fetchrow(_QUERIES["get_job"], job_id % self._slots, job_id)

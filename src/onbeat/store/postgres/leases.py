@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
+from onbeat.store.hints import hint_of_runs
 from onbeat.store.postgres.callbacks import complete, report
 from onbeat.store.postgres.claims import claim, extend, permit, release
 from onbeat.store.postgres.database import Connection, Database
@@ -88,13 +89,18 @@ class PostgresLeases:
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
         if not held:
             return 0
-        return await self._database.write(lambda connection: release(connection, held, now=now, slots=self._slots))
+        return await self._database.write(
+            lambda connection: release(connection, held, now=now, slots=self._slots),
+            hint=lambda released: hint_of_runs(ready=released > 0),
+        )
 
     async def expire(self, *, now: int, limit: int, decide: Callable[[LiveRun, str], Verdict]) -> list[Finished]:
         async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
             return await expire(connection, now=now, limit=limit, decide=decide, slots=self._slots, locked=locked)
 
-        return await write_locking(self._database, write, slots=self._slots)
+        return await write_locking(
+            self._database, write, slots=self._slots, hint=lambda expired: hint_of_runs(ready=bool(expired))
+        )
 
     async def count_overdue(self, *, now: int) -> int:
         async def read(connection: Connection) -> int:
@@ -103,7 +109,10 @@ class PostgresLeases:
         return await self._database.read(read)
 
     async def cancel(self, key: RunKey, *, now: int) -> RunState | None:
-        return await self._database.write(lambda connection: cancel(connection, key, now=now, slots=self._slots))
+        return await self._database.write(
+            lambda connection: cancel(connection, key, now=now, slots=self._slots),
+            hint=lambda state: hint_of_runs(ready=False, stopped=[key] if state is RunState.RUNNING else ()),
+        )
 
     async def revive(
         self,
@@ -123,5 +132,6 @@ class PostgresLeases:
                 late_after=late_after,
                 priority=priority,
                 slots=self._slots,
-            )
+            ),
+            hint=lambda state: hint_of_runs(ready=state is RunState.PENDING),
         )

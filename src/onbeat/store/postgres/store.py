@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from onbeat.domain.errors import ConfigError
+from onbeat.store.hints import Hint
 from onbeat.store.postgres.access import PostgresAccess
 from onbeat.store.postgres.almanac import read_almanac_revision
 from onbeat.store.postgres.backfills import PostgresBackfills
@@ -91,6 +93,12 @@ class PostgresStore:
     def is_shared(self) -> bool:
         """Always: other nodes may be there at any time."""
         return True
+
+    async def listen(self, tell: Callable[[Hint], None]) -> bool:
+        return await self._database.hints.listen(tell)
+
+    def hint_to_others(self, are_there: bool) -> None:
+        self._database.hints.send_to_others(are_there)
 
     async def almanac_revision(self) -> int:
         return await self._database.read(read_almanac_revision)

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 
 from onbeat.domain.errors import ConfigError, StoreUnavailable
+from onbeat.store.hints import Hint
 from onbeat.store.rows import Row
 from onbeat.store.sqlite.access import SqliteAccess
 from onbeat.store.sqlite.almanac import read_almanac_revision
@@ -109,6 +110,13 @@ class SqliteStore:
     def is_shared(self) -> bool:
         """Never: the lock of the data file is this process's."""
         return False
+
+    async def listen(self, _tell: Callable[[Hint], None]) -> bool:
+        """No other process writes."""
+        return False
+
+    def hint_to_others(self, are_there: bool) -> None:
+        """Nobody else is there."""
 
     async def almanac_revision(self) -> int:
         return await self._readers.read(read_almanac_revision)

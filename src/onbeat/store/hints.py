@@ -1,0 +1,43 @@
+"""What a process tells the others of its writes, so that they look at once instead of at their next look.
+
+A hint is never the truth: any may be lost, come late or come twice, and none says more than where to look. So whoever
+hears one does what it would have done soon by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from onbeat.domain.ids import RunKey
+from onbeat.store.values import StoredJob
+
+SOON_US = 1_000_000
+"""Clocks that are due later than this need no hint: every dispatcher looks several times before."""
+
+MOST_STOPPED = 100
+"""So many runs fit into one hint; of more, workers hear with their next heartbeat."""
+
+
+class Hint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Of one transaction."""
+
+    ready: bool = False  # runs became claimable
+    due: tuple[int, ...] = ()  # slots in which clocks are due now or soon
+    stopped: tuple[RunKey, ...] = ()  # running runs that were asked to stop
+
+
+def hint_of_jobs(jobs: Iterable[StoredJob | None], *, slots: int, now: int) -> Hint | None:
+    """Of jobs as they were written. None: all have time."""
+    due = {
+        job.job_id % slots
+        for job in jobs
+        if job is not None and job.next_fire_at is not None and job.next_fire_at <= now + SOON_US
+    }
+    return Hint(due=tuple(sorted(due))) if due else None
+
+
+def hint_of_runs(*, ready: bool, stopped: Sequence[RunKey] = ()) -> Hint | None:
+    """Of runs that became claimable, or were asked to stop. None: neither."""
+    return Hint(ready=ready, stopped=tuple(stopped[:MOST_STOPPED])) if ready or stopped else None
