@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onbeat.clock import (
     JUMP_HELD_US,
     REREAD_AFTER_S,
+    REREAD_UNSURE_AFTER_S,
     SKEW_PAGED_US,
     DatabaseClock,
     describe_skew,
@@ -148,6 +149,53 @@ async def test_a_reading_that_takes_long_is_no_skew() -> None:
 
     clock = await DatabaseClock.start(slow, boottime=lambda: world.boot, wall=lambda: world.wall)
     assert clock.skew_us == 0
+
+
+class SlowWorld(World):
+    """Whose server answers after so many seconds, and says what time it was then, or was before them."""
+
+    before_s = 0.0
+    after_s = 0.0
+
+    async def read(self) -> int:
+        self.pass_time(self.before_s)
+        reading = await super().read()
+        self.pass_time(self.after_s)
+        return reading
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(5.0, 0.0), (0.0, 5.0), (2.0, 3.0)])
+async def test_a_reading_that_took_long_moves_no_time_that_it_agrees_with(before_s: float, after_s: float) -> None:
+    world = SlowWorld()
+    clock = await started(world)
+    world.before_s, world.after_s = before_s, after_s
+    world.pass_time(REREAD_AFTER_S)
+    await clock.refresh()
+    assert clock.now() == world.server
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(5.0, 0.0), (0.0, 5.0), (2.0, 3.0)])
+async def test_a_first_reading_that_took_long_is_never_ahead_and_taken_again_soon(
+    before_s: float, after_s: float
+) -> None:
+    world = SlowWorld()
+    world.before_s, world.after_s = before_s, after_s
+    clock = await started(world)
+    assert clock.now() == world.server - round(after_s * SECOND)
+    world.before_s = world.after_s = 0.0
+    world.pass_time(REREAD_UNSURE_AFTER_S)
+    await clock.refresh()
+    assert clock.now() == world.server
+
+
+async def test_a_step_that_a_long_reading_cannot_explain_is_taken() -> None:
+    world = SlowWorld()
+    clock = await started(world)
+    world.before_s = 1.0
+    world.pass_time(REREAD_AFTER_S)
+    world.server += 3 * SECOND
+    await clock.refresh()
+    assert clock.now() == world.server
 
 
 async def test_a_skew_is_told_once_when_it_begins_when_it_grows_and_when_it_is_over() -> None:

@@ -15,6 +15,12 @@ from typing import Protocol
 import structlog
 
 REREAD_AFTER_S = 10.0
+SURE_WITHIN_S = 0.5
+REREAD_UNSURE_AFTER_S = 1.0
+"""A reading that took longer than that says little: the process may have stood still before the answer or after it. The
+next one follows soon.
+"""
+
 JUMP_HELD_US = 60_000_000
 """A step of the database's clock larger than this against the monotonic clock waits for a second reading."""
 
@@ -71,13 +77,17 @@ def describe_skew(skew_us: int) -> str | None:
 class _Anchor:
     server_us: int
     boottime: float
+    reread_after_s: float
 
 
 class DatabaseClock:
     """The database's time between readings.
 
     1. `now` = last accepted reading + elapsed boot time, and never less than what was given out before.
-    2. `refresh` takes a new reading; a small difference is accepted at once.
+    2. `refresh` takes a new reading; a small difference is accepted at once. The server's time lies between the
+       reading and the reading + what it took: a time kept so far that lies there goes on, any other moves to the
+       nearer end. The first one begins with the reading itself. So a process that stood still during a reading is
+       never ahead by it.
     3. The host's wall clock before and after the reading says how far it is off; what the reading's own length may
        explain is no skew.
     4. A difference of more than 60 s is held: time goes on by the boot clock until a second reading agrees with the
@@ -122,23 +132,27 @@ class DatabaseClock:
         return self._highest
 
     async def refresh(self) -> None:
-        if self._anchor is not None and self._boottime() - self._anchor.boottime < REREAD_AFTER_S:
+        if self._anchor is not None and self._boottime() - self._anchor.boottime < self._anchor.reread_after_s:
             return
-        wall_before = self._wall()
+        wall_before, asked_at = self._wall(), self._boottime()
         reading, at = await self._read(), self._boottime()
         self._note_skew(reading, wall_before=wall_before, wall_after=self._wall())
+        took_s = at - asked_at
+        reread_after_s = REREAD_AFTER_S if took_s <= SURE_WITHIN_S else REREAD_UNSURE_AFTER_S
         if self._anchor is None:
-            self._anchor = _Anchor(reading, at)
+            self._anchor = _Anchor(reading, at, reread_after_s)
             return
-        step = reading - self._projected(self._anchor)
+        kept = self._projected(self._anchor)
+        moved = min(max(kept, reading), reading + round(took_s * 1e6))
+        step = moved - kept
         if abs(step) <= JUMP_HELD_US:
-            self._anchor, self._held_step_us = _Anchor(reading, at), None
+            self._anchor, self._held_step_us = _Anchor(moved, at, reread_after_s), None
         elif self._held_step_us is None or abs(step - self._held_step_us) > JUMP_HELD_US:
             log.error("clock_jump_held", step_s=step / 1e6)
             self._held_step_us = step
         else:
             log.error("clock_jump_accepted", step_s=step / 1e6)
-            self._anchor, self._held_step_us = _Anchor(reading, at), None
+            self._anchor, self._held_step_us = _Anchor(moved, at, reread_after_s), None
 
     @property
     def skew_us(self) -> int:

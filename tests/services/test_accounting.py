@@ -148,3 +148,21 @@ async def test_a_clock_set_back_before_a_restart_loses_no_instant(data: str, act
         scheduler.clock.advance(100)
         await scheduler.settle()
     assert recorded_instants(data, format_job_id(job.job_id)) == seconds(1, 103)
+
+
+@pytest.mark.parametrize("overlap", ["queue", "skip", "allow", "replace"])
+async def test_a_clock_that_shows_instants_again_whose_runs_are_live_leaves_them_as_they_are(
+    data: str, overlap: str
+) -> None:
+    async with scheduling(data) as scheduler:
+        job = await scheduler.job(every(1), overlap=overlap, max_running=3)
+        for _ in range(3):
+            scheduler.clock.advance(1)
+            await scheduler.dispatch.fire_due()
+        before = look(data, "SELECT scheduled_at, state, lane FROM live_runs ORDER BY scheduled_at")
+        look(data, "UPDATE clocks SET next_fire_at = next_fire_at - ?", 2 * SECOND)
+        await scheduler.dispatch.fire_due()
+        after = await scheduler.jobs.get(job.job_id)
+    assert look(data, "SELECT scheduled_at, state, lane FROM live_runs ORDER BY scheduled_at") == before
+    assert len(before) == 3
+    assert (after.state, after.next_fire_at) == (JobState.ACTIVE, START + 4 * SECOND)

@@ -128,10 +128,16 @@ class _Batch:
         lanes = Lanes(
             max_running=definition.max_running, policy=definition.overlap, holds=due.holds, waiting=due.waiting
         )
+        # A clock that was set back shows instants whose runs are live: those would meet themselves in their lanes.
+        live = {hold.scheduled_at for hold in due.holds} | {due.waiting}
         # Live fires choose their lanes first: a fresh run is never blocked by its own job's catch-up.
         for scheduled_at in split.live:
+            if scheduled_at in live:
+                continue
             builder.admit(lanes, scheduled_at, Trigger.SCHEDULE, ready_at=max(now, builder.start_of(scheduled_at)))
         for number, scheduled_at in enumerate(split.catch_up):
+            if scheduled_at in live:
+                continue
             earliest = now + number * definition.misfire.spacing_s * SECOND_US
             ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
             builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
