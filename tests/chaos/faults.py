@@ -7,11 +7,21 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+import asyncpg
 from tests.support.process import ServerProcess
+
+STARTS_WITHIN_S = 90.0
+_SET_CLOCKS_BACK = """
+UPDATE clocks AS c SET next_fire_at = c.next_fire_at - 2000000
+FROM (
+    SELECT slot, job_id FROM clocks WHERE next_fire_at - 2000000 >= $1 ORDER BY random() LIMIT 5 FOR UPDATE SKIP LOCKED
+) AS chosen
+WHERE c.slot = chosen.slot AND c.job_id = chosen.job_id
+"""
 
 Start = Callable[[], AbstractAsyncContextManager[ServerProcess]]
 
@@ -36,7 +46,9 @@ class Victim:
         """Start it; a server also answers its health check."""
         self.process = await self.stack.enter_async_context(self.start())
         if self.answers_health:
-            assert await self.process.wait_ready(), f"{self.name} died at its start: see {self.process.log}"
+            assert await self.process.wait_ready(timeout_s=STARTS_WITHIN_S), (
+                f"{self.name} died at its start: see {self.process.log}"
+            )
 
     async def kill(self) -> None:
         """SIGKILL, then another process in its place."""
@@ -65,12 +77,27 @@ async def victims(*wanted: tuple[str, Start, bool]) -> AsyncIterator[list[Victim
         yield started
 
 
-async def torment(chosen: list[Victim], *, until: Callable[[], bool], lease_s: float, dice: random.Random) -> None:
-    """One fault after the other, most of them for one victim at a time, until told."""
+async def torment(
+    chosen: Sequence[Victim], *, until: Callable[[], bool], longest_freeze_s: float, dice: random.Random
+) -> None:
+    """One fault after the other, for one victim at a time, until told."""
     while not until():
         victim = dice.choice(chosen)
         if dice.random() < 0.4:
             await victim.kill()
         else:
-            await victim.freeze(lease_s * dice.uniform(1.3, 2.5))
+            await victim.freeze(longest_freeze_s * dice.uniform(0.5, 1.0))
         await asyncio.sleep(dice.uniform(0.2, 0.8))
+
+
+async def set_clocks_back(url: str, *, not_before: int, until: Callable[[], bool]) -> None:
+    """Let clocks of jobs show instants that are recorded, as after a failover that lost what came last: the locks of
+    dispatchers keep them from recording an instant twice, and this shows what its identity is worth without them.
+    """
+    connection = await asyncpg.connect(url)
+    try:
+        while not until():
+            await connection.execute(_SET_CLOCKS_BACK, not_before)
+            await asyncio.sleep(1)
+    finally:
+        await connection.close()

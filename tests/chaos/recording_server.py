@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from onbeat.store.open import open_store
 from onbeat.testing.recording import CallLog, RecordingStore
 
 
+def read_time() -> int:
+    """The time of all that record, also where the process is told another one (skewed_host.py)."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1_000
+
+
 def main() -> None:
     data, port, calls = sys.argv[1:]
 
     async def open_recorded(url: str) -> Any:
-        return RecordingStore(await open_store(url), CallLog(Path(calls)))
+        return RecordingStore(await open_store(url), CallLog(Path(calls), read_time=read_time))
 
     # The composition root picks it up by name.
     setattr(services_module, "open_store", open_recorded)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.chaos.cluster import create_jobs, judge_file, serving_recorded, wait_until_at_rest
+from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, wait_until_at_rest
 from tests.support.fleet import make_key, working
 from tests.support.process import free_port
 from tests.support.proxy import Proxy, proxying
@@ -76,6 +76,6 @@ async def test_workers_outlive_a_way_that_stalls_and_no_run_is_lost(is_cut: bool
         assert await server.stop() == 0
         deliveries = receiver.deliveries()
     required = Seen(reclaims=20, refused_finishes=20, duplicate_deliveries=10, fires=JOBS * SECONDS // 2)
-    verdict = await judge_file(data, calls=calls, planned=planned, deliveries=deliveries, required=required)
+    verdict = await judge_rows(data, calls=[calls], planned=planned, deliveries=deliveries, required=required)
     print(verdict.explain())
     assert verdict.holds, verdict.explain()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.chaos.cluster import create_jobs, judge_file, serving_recorded, wait_until_at_rest
+from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, wait_until_at_rest
 from tests.chaos.faults import Start, torment, victims
 from tests.support.fleet import make_key, working
 from tests.support.process import ServerProcess, free_port
@@ -26,7 +26,9 @@ from onbeat.testing.history import Seen
 JOBS = 80
 SECONDS = 45
 WORKERS = 3
-LEASE_S = 1.0
+LONGEST_FREEZE_S = 2.5
+"""Longer than two leases."""
+
 # One dispatcher on one file never meets an insert of another.
 REQUIRED = Seen(reclaims=20, refused_finishes=20, insert_conflicts=0, duplicate_deliveries=20, fires=3_000)
 
@@ -59,11 +61,11 @@ async def test_a_fleet_that_is_killed_and_frozen_accounts_for_every_instant(seed
             first = host_time_us() // SECOND_US + 8
             planned = await create_jobs(http, receiver.url, jobs=JOBS, first=first, seconds=SECONDS)
             last_at = planned[0].must[-1]
-            await torment(started, until=lambda: host_time_us() > last_at, lease_s=LEASE_S, dice=dice)
+            await torment(started, until=lambda: host_time_us() > last_at, longest_freeze_s=LONGEST_FREEZE_S, dice=dice)
             await wait_until_at_rest(http)
             for victim in reversed(started):
                 assert await victim.running.stop() == 0
         deliveries = receiver.deliveries()
-    verdict = await judge_file(data, calls=calls, planned=planned, deliveries=deliveries, required=REQUIRED)
+    verdict = await judge_rows(data, calls=[calls], planned=planned, deliveries=deliveries, required=REQUIRED)
     print(verdict.explain(), {victim.name: victim.suffered for victim in started}, sep="\n")
     assert verdict.holds, verdict.explain()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -46,11 +46,17 @@ def serving(
 
 
 def working(
-    server: str, key: str, data: Data, *, concurrency: int = 4, settings: Mapping[str, str] = NO_SETTINGS
+    server: str,
+    key: str,
+    data: Data,
+    *,
+    concurrency: int = 4,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    inside: Sequence[str] = (),
 ) -> AbstractAsyncContextManager[ServerProcess]:
-    """`onbeat worker`."""
+    """`onbeat worker`; `inside` is a script that runs it, with its arguments."""
     return running(
-        lambda _port: ["-m", "onbeat", "worker", "--server", server, "--concurrency", str(concurrency)],
+        lambda _port: [*inside, "-m", "onbeat", "worker", "--server", server, "--concurrency", str(concurrency)],
         log=log_beside(data, "worker.log"),
         env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | dict(settings),
     )
