@@ -2,7 +2,7 @@
 and clocks of jobs set back; then judged.
 
 Promises P1, P2, P4 to P10. It takes rounds, at least two, until enough was seen, since a busy machine sees less.
-`ONBEAT_CHAOS_JOBS` and `ONBEAT_CHAOS_SECONDS`, of each round, make it larger: 200 and 50 are 20,000 fires.
+`CHAOS_JOBS` and `CHAOS_SECONDS`, of each round, make it larger: 200 and 50 are 20,000 fires.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from onbeat.testing.events import History, Planned
 from onbeat.testing.history import Seen, judge
 from onbeat.testing.recording import read_calls
 
-JOBS = int(os.environ.get("ONBEAT_CHAOS_JOBS", "60"))
-SECONDS = int(os.environ.get("ONBEAT_CHAOS_SECONDS", "20"))
+JOBS = int(os.environ.get("CHAOS_JOBS", "60"))
+SECONDS = int(os.environ.get("CHAOS_SECONDS", "20"))
 NODES = 3
 WORKERS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 2, 6
