@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Call
+from tests.support.database import look
 from tests.support.postgres import Databases
 
 from onbeat.config import Settings, load_settings
@@ -57,6 +58,13 @@ def test_doctor_tells_server_schema_partitions_and_clock(call: Call, url: str) -
     for name in ("database", "server", "durability", "schema", "partitions", "database clock"):
         assert checks[name]["verdict"] == "ok", checks[name]
     assert hide_password(url) in checks["database"]["found"]
+
+
+def test_doctor_tells_of_a_copy_that_has_not_finished(call: Call, url: str) -> None:
+    look(url, "update meta set unfinished_copy = 'of one that was killed' returning 1")
+    shown = call("doctor", "--server", NOBODY, "--json")
+    checks = {check["name"]: check for check in shown.json["checks"]}
+    assert (shown.code, checks["schema"]["verdict"], "db copy" in checks["schema"]["found"]) == (1, "bad", True)
 
 
 def test_upgrade_says_from_and_to_and_again_changes_nothing(call: Call, databases: Databases) -> None:

@@ -56,6 +56,9 @@ def check_schema(facts: DatabaseFacts) -> Finding:
     known = f"version {schema.version}; this onbeat knows {newest}"
     if not schema.version:
         return Finding("schema", "ok", "none yet; the first `onbeat serve` or `onbeat db upgrade` makes it")
+    if schema.is_half_copied:
+        found = "`onbeat db copy` fills the database, and has not finished"
+        return Finding("schema", "bad", found, "wait for it, or run the same copy again")
     if schema.serves_from > newest:
         return Finding("schema", "bad", known, "start the newer onbeat that upgraded this database")
     if schema.version < newest:
