@@ -73,7 +73,10 @@ async def insert_runs(
         for entry in to_write
         for run in (entry.run,)
     ]  # fmt: skip
-    written = await connection.fetch(_QUERIES["insert_runs"], held, now, *_columns(rows, width=16))
+    instants = [entry.run.scheduled_at for entry in to_write]
+    written = await connection.fetch(
+        _QUERIES["insert_runs"], held, now, *_columns(rows, width=16), min(instants), max(instants)
+    )
     return {(row[0], row[1]) for row in written}
 
 

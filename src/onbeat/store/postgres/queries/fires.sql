@@ -102,7 +102,8 @@ WHERE
 
 -- name: insert_runs
 -- With a token they are born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
--- Walks the primary keys of live_runs, of the one partition of ended_runs, and of ended_ranges.
+-- Walks the primary keys of live_runs, of the one partition of ended_runs, and of ended_ranges. :first_at and :last_at
+-- enclose all instants: they tell, once for the statement, that the other partitions are in none of its rows' way.
 INSERT INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
@@ -129,7 +130,9 @@ FROM (
 WHERE
     NOT EXISTS (
         SELECT 1 FROM ended_runs AS e
-        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
+        WHERE
+            e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
+            AND e.scheduled_at BETWEEN :first_at AND :last_at
     )
     AND coalesce((
         SELECT g.until FROM ended_ranges AS g

@@ -1,0 +1,216 @@
+"""Claims beside a backlog that cannot start: how long one takes, and how many rows the database reads for it.
+
+    python -m bench.claims [--engine sqlite|postgres] [--blocked 1000000] [--claimers 16] [--json FILE]
+
+A million runs wait for a lane of a job that is at its limit, a hundred thousand runs of other jobs are ready next year,
+and 1,000 runs of yet other jobs are ready now. Claimers take those, 10 at a time, until none is left; then all are given
+back, and they begin again. On PostgreSQL they are split over two nodes' connections. The tables are as they were filled:
+nobody has analysed or vacuumed them. The limit, measured in the same run: the same claims with no backlog at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from rich.console import Console
+from rich.table import Table
+from tests.support.database import Data, looking_into
+from tests.support.postgres import Databases, running_postgres
+
+from bench.machine import describe_machine
+from onbeat.clock import host_time_us
+from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
+from onbeat.domain.states import JobState
+from onbeat.services.handoff import new_token
+from onbeat.store.contract import Store
+from onbeat.store.open import open_store
+from onbeat.store.postgres.database import _BEGIN_WRITE
+from onbeat.store.postgres.queries import load_queries
+from onbeat.store.values import Lease, LeasedRun, NewJob
+
+SLOTS = 256
+DUE = 1_000
+AT_ONCE = 10
+BLOCKED_JOB = 7_000_000
+LATER_JOBS = 8_000_000
+DAY_US = 86_400 * SECOND_US
+
+FILL = """
+WITH RECURSIVE numbers (number) AS (
+    SELECT CAST(? AS bigint) UNION ALL SELECT number - 1 FROM numbers WHERE number > 1
+)
+INSERT INTO live_runs (
+    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, max_run_us, created_at
+)
+SELECT
+    (job_id + number * step) % 256, job_id + number * step, scheduled_at + number, 'pending', 'backfill', 1, 0, lane,
+    ready_at, scheduled_at, 3600000000, scheduled_at
+FROM numbers CROSS JOIN (
+    SELECT
+        CAST(? AS bigint) AS job_id, CAST(? AS bigint) AS step, CAST(? AS bigint) AS lane, CAST(? AS bigint) AS ready_at,
+        CAST(? AS bigint) AS scheduled_at
+) AS runs
+WHERE number > 0
+"""
+
+
+def fill(data: Data, options: argparse.Namespace, *, blocked: int, later: int, now: int) -> None:
+    """Runs that wait for a lane, those that are ready next year (the lane's holder is one of them), those ready now."""
+    next_year = now + 365 * DAY_US
+    with looking_into(data) as look:
+        if blocked:
+            look(FILL, 1, BLOCKED_JOB, 0, 0, next_year, now - DAY_US)
+            look(FILL, blocked, BLOCKED_JOB, 0, None, now - DAY_US, now - DAY_US // 2)
+        if later:
+            look(FILL, later, LATER_JOBS, 1, 0, next_year, now)
+        look(FILL, DUE, 0, 1, 0, now - SECOND_US, now)
+
+
+def due_jobs(now: int) -> list[NewJob]:
+    """Those of the runs that are ready; the others' definitions are not looked at."""
+    definition = Definition(
+        schedules=(EverySchedule(every_s=86_400, anchor_at=0),), target=WebhookTarget(url="https://example.com/hook")
+    )
+    return [
+        NewJob(
+            job_id=number,
+            namespace="default",
+            key=None,
+            name=f"Job {number}",
+            tags=(),
+            definition=encode_definition(definition),
+            max_running=1,
+            state=JobState.ACTIVE,
+            next_fire_at=now + DAY_US,
+        )
+        for number in range(1, DUE + 1)
+    ]
+
+
+async def claim_all(store: Store, latencies_ms: list[float], *, now: int) -> list[LeasedRun]:
+    """One claimer, until nothing is left."""
+    claimed: list[LeasedRun] = []
+    while True:
+        leases = [Lease(new_token(), "bench", now + 3_600 * SECOND_US) for _ in range(AT_ONCE)]
+        started = time.perf_counter()
+        ready_at = await store.leases.next_ready_at(queue=None)
+        runs = await store.leases.claim(leases, now=now, queue=None) if ready_at is not None and ready_at <= now else []
+        latencies_ms.append((time.perf_counter() - started) * 1e3)
+        claimed += runs
+        if not runs:
+            return claimed
+
+
+async def measure_claims(stores: Sequence[Store], options: argparse.Namespace, *, now: int) -> dict[str, float]:
+    latencies_ms: list[float] = []
+    for _ in range(options.rounds):
+        claimers = [claim_all(stores[n % len(stores)], latencies_ms, now=now) for n in range(options.claimers)]
+        claimed = [run for runs in await asyncio.gather(*claimers) for run in runs]
+        assert len(claimed) == len({run.key for run in claimed}) == DUE, len(claimed)
+        await stores[0].leases.release([(run.key, run.token) for run in claimed], now=now)
+    latencies_ms.sort()
+    return {
+        "claims": len(latencies_ms),
+        **{f"p{part}_ms": latencies_ms[len(latencies_ms) * part // 100] for part in (50, 95, 99)},
+        "max_ms": latencies_ms[-1],
+    }
+
+
+async def count_rows_read(url: str, *, now: int) -> int:
+    """Of one claim of 10, by EXPLAIN ANALYZE: what all scans returned, and what they read and threw away."""
+    connection = await asyncpg.connect(url)
+    statement = load_queries("leases")["lease_runs"]
+    try:
+        await connection.execute(_BEGIN_WRITE)
+        plan = await connection.fetchval(
+            "EXPLAIN (ANALYZE, FORMAT JSON) " + statement,
+            "", now, AT_ONCE, [], 0, [new_token() for _ in range(AT_ONCE)], ["bench"] * AT_ONCE, [now] * AT_ONCE,
+        )  # fmt: skip
+        await connection.execute("ROLLBACK")
+    finally:
+        await connection.close()
+    return round(_rows_of(json.loads(plan)[0]["Plan"]))
+
+
+def _rows_of(node: dict[str, Any]) -> float:
+    read = sum(_rows_of(child) for child in node.get("Plans", ()))
+    if node["Node Type"] in ("Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan"):
+        wasted = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+        read += (node["Actual Rows"] + wasted) * node["Actual Loops"]
+    return read
+
+
+async def measure(data: Data, options: argparse.Namespace, *, blocked: int, later: int) -> dict[str, float]:
+    """One backlog, in a new database."""
+    now = host_time_us()
+    store = await open_store(str(data))
+    await store.jobs.create(due_jobs(now), now=now)
+    await store.close()
+    fill(data, options, blocked=blocked, later=later, now=now)
+    is_postgres = options.engine == "postgres"
+    stores = [await open_store(str(data)) for _ in range(2 if is_postgres else 1)]
+    try:
+        rows_read = {"rows_read": await count_rows_read(str(data), now=now)} if is_postgres else {}
+        return {**await measure_claims(stores, options, now=now), **rows_read}
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@contextlib.contextmanager
+def new_databases(options: argparse.Namespace) -> Iterator[Iterator[Data]]:
+    """As many as are asked for."""
+    if options.engine == "postgres":
+        with running_postgres() as server:
+            databases = Databases(server)
+            yield iter(lambda: asyncio.run(databases.create()), "")
+    else:
+        with tempfile.TemporaryDirectory(prefix="onbeat-bench-", dir=options.directory) as folder:
+            yield (Path(folder) / f"{number}.sqlite3" for number in range(2))
+
+
+def main() -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=("sqlite", "postgres"), default="postgres")
+    parser.add_argument("--blocked", type=int, default=1_000_000)
+    parser.add_argument("--later", type=int, default=100_000)
+    parser.add_argument("--claimers", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--directory", type=Path, help="where a data file is made; default: the temporary directory")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with new_databases(options) as databases:
+        results = {
+            "no backlog": asyncio.run(measure(next(databases), options, blocked=0, later=0)),
+            "backlog": asyncio.run(
+                measure(next(databases), options, blocked=options.blocked, later=options.later),
+            ),
+        }
+    load = os.getloadavg()[0]
+    console = Console()
+    console.print(describe_machine())
+    title = f"{options.engine}: {options.claimers} claimers, {options.blocked:,} blocked, load average {load:.1f}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in results["backlog"]:
+        table.add_column(column, justify="right")
+    for name, figures in results.items():
+        table.add_row(name, *(f"{figure:,.1f}" for figure in figures.values()))
+    console.print(table)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"machine": describe_machine(), "setting": title, **results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
