@@ -2,10 +2,11 @@
 
     python -m bench.claims [--engine sqlite|postgres] [--blocked 1000000] [--claimers 16] [--json FILE]
 
-A million runs wait for a lane of a job that is at its limit, a hundred thousand runs of other jobs are ready next year,
-and 1,000 runs of yet other jobs are ready now. Claimers take those, 10 at a time, until none is left; then all are given
-back, and they begin again. On PostgreSQL they are split over two nodes' connections. The tables are as they were filled:
-nobody has analysed or vacuumed them. The limit, measured in the same run: the same claims with no backlog at all.
+A million runs wait for a lane of a job that is at its limit, a hundred thousand runs of other jobs are ready next
+year, and 1,000 runs of yet other jobs are ready now. Claimers take those, 10 at a time and --pause-ms after the last
+ones, until none is left; then all are given back, and they begin again. On PostgreSQL they are split over two nodes'
+connections. The tables are as they were filled: nobody has analysed or vacuumed them. The limit, measured in the same
+run: the same claims with no backlog at all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -38,8 +40,8 @@ from onbeat.store.postgres.database import _BEGIN_WRITE
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.values import Lease, LeasedRun, NewJob
 
-SLOTS = 256
 DUE = 1_000
+CREATED_AT_ONCE = 5_000
 AT_ONCE = 10
 BLOCKED_JOB = 7_000_000
 LATER_JOBS = 8_000_000
@@ -57,15 +59,15 @@ SELECT
     ready_at, scheduled_at, 3600000000, scheduled_at
 FROM numbers CROSS JOIN (
     SELECT
-        CAST(? AS bigint) AS job_id, CAST(? AS bigint) AS step, CAST(? AS bigint) AS lane, CAST(? AS bigint) AS ready_at,
-        CAST(? AS bigint) AS scheduled_at
+        CAST(? AS bigint) AS job_id, CAST(? AS bigint) AS step, CAST(? AS bigint) AS lane,
+        CAST(? AS bigint) AS ready_at, CAST(? AS bigint) AS scheduled_at
 ) AS runs
 WHERE number > 0
 """
 
 
 def fill(data: Data, options: argparse.Namespace, *, blocked: int, later: int, now: int) -> None:
-    """Runs that wait for a lane, those that are ready next year (the lane's holder is one of them), those ready now."""
+    """Runs that wait for a lane, and those that are ready next year: the lane's holder is one of them."""
     next_year = now + 365 * DAY_US
     with looking_into(data) as look:
         if blocked:
@@ -73,11 +75,19 @@ def fill(data: Data, options: argparse.Namespace, *, blocked: int, later: int, n
             look(FILL, blocked, BLOCKED_JOB, 0, None, now - DAY_US, now - DAY_US // 2)
         if later:
             look(FILL, later, LATER_JOBS, 1, 0, next_year, now)
-        look(FILL, DUE, 0, 1, 0, now - SECOND_US, now)
 
 
-def due_jobs(now: int) -> list[NewJob]:
-    """Those of the runs that are ready; the others' definitions are not looked at."""
+async def fill_ready(data: Data, count: int, *, now: int) -> None:
+    """Runs that are ready, and their jobs: of the others no definition is looked at."""
+    store = await open_store(str(data))
+    for start in range(0, count, CREATED_AT_ONCE):
+        await store.jobs.create(_ready_jobs(range(start + 1, min(start + CREATED_AT_ONCE, count) + 1), now), now=now)
+    await store.close()
+    with looking_into(data) as look:
+        look(FILL, count, 0, 1, 0, now - SECOND_US, now)
+
+
+def _ready_jobs(numbers: range, now: int) -> list[NewJob]:
     definition = Definition(
         schedules=(EverySchedule(every_s=86_400, anchor_at=0),), target=WebhookTarget(url="https://example.com/hook")
     )
@@ -93,11 +103,11 @@ def due_jobs(now: int) -> list[NewJob]:
             state=JobState.ACTIVE,
             next_fire_at=now + DAY_US,
         )
-        for number in range(1, DUE + 1)
+        for number in numbers
     ]
 
 
-async def claim_all(store: Store, latencies_ms: list[float], *, now: int) -> list[LeasedRun]:
+async def claim_all(store: Store, latencies_ms: list[float], *, pause_s: float, now: int) -> list[LeasedRun]:
     """One claimer, until nothing is left."""
     claimed: list[LeasedRun] = []
     while True:
@@ -109,12 +119,16 @@ async def claim_all(store: Store, latencies_ms: list[float], *, now: int) -> lis
         claimed += runs
         if not runs:
             return claimed
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
 
 async def measure_claims(stores: Sequence[Store], options: argparse.Namespace, *, now: int) -> dict[str, float]:
     latencies_ms: list[float] = []
     for _ in range(options.rounds):
-        claimers = [claim_all(stores[n % len(stores)], latencies_ms, now=now) for n in range(options.claimers)]
+        claimers = [
+            claim_all(stores[number % len(stores)], latencies_ms, pause_s=options.pause_ms / 1e3, now=now)
+            for number in range(options.claimers)
+        ]
         claimed = [run for runs in await asyncio.gather(*claimers) for run in runs]
         assert len(claimed) == len({run.key for run in claimed}) == DUE, len(claimed)
         await stores[0].leases.release([(run.key, run.token) for run in claimed], now=now)
@@ -153,9 +167,7 @@ def _rows_of(node: dict[str, Any]) -> float:
 async def measure(data: Data, options: argparse.Namespace, *, blocked: int, later: int) -> dict[str, float]:
     """One backlog, in a new database."""
     now = host_time_us()
-    store = await open_store(str(data))
-    await store.jobs.create(due_jobs(now), now=now)
-    await store.close()
+    await fill_ready(data, DUE, now=now)
     fill(data, options, blocked=blocked, later=later, now=now)
     is_postgres = options.engine == "postgres"
     stores = [await open_store(str(data)) for _ in range(2 if is_postgres else 1)]
@@ -186,6 +198,7 @@ def main() -> None:
     parser.add_argument("--blocked", type=int, default=1_000_000)
     parser.add_argument("--later", type=int, default=100_000)
     parser.add_argument("--claimers", type=int, default=16)
+    parser.add_argument("--pause-ms", type=int, default=50, help="on average; 0 keeps the database saturated")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--directory", type=Path, help="where a data file is made; default: the temporary directory")
     parser.add_argument("--json", type=Path)

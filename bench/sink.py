@@ -1,9 +1,7 @@
 """A trivial receiver in a process of its own: answers 204 to everything and notes how late each fire arrived.
 
-    python -m bench.sink PORT REPORT
-
-Until SIGTERM; then it writes to REPORT, in order of arrival, when each fire arrived, in seconds since 1970, and how
-many milliseconds that was after its planned instant.
+Until SIGTERM; then it reports, in order of arrival, when each fire arrived, in seconds since 1970, and how many
+milliseconds that was after its planned instant.
 """
 
 from __future__ import annotations
@@ -75,7 +73,8 @@ def _header(buffer: bytes, name: bytes, end: int) -> bytes | None:
 @contextlib.contextmanager
 def sink(port: int, report: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A sink's process while the block runs."""
-    with stopping(subprocess.Popen([sys.executable, "-m", "bench.sink", str(port), str(report)])) as process:
+    program = "import sys; from bench.sink import run_sink; run_sink(*sys.argv[1:])"
+    with stopping(subprocess.Popen([sys.executable, "-c", program, str(port), str(report)])) as process:
         yield process
 
 
@@ -94,5 +93,6 @@ async def _serve(port: int, report: Path) -> None:
     report.write_text(json.dumps(arrivals._asdict()))
 
 
-if __name__ == "__main__":
-    uvloop.run(_serve(int(sys.argv[1]), Path(sys.argv[2])))
+def run_sink(port: str, report: str) -> None:
+    """The whole process."""
+    uvloop.run(_serve(int(port), Path(report)))

@@ -1,0 +1,151 @@
+"""Retention under load on PostgreSQL: do claims and finishes wait while days of history are dropped and rows deleted?
+
+    python -m bench.retention [--days 3] [--rows 100000] [--json FILE]
+
+History holds some days that have a partition each, and as many rows as one of them in the default partition, all of
+them past their retention. Four workers claim 10 runs, finish them and begin again, without a pause; what is measured is
+how long a claim and a finish take, first with nothing beside them (the limit), then while everything old is pruned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tests.support.database import looking_into
+from tests.support.postgres import Databases, running_postgres
+
+from bench.claims import AT_ONCE, DAY_US, fill_ready
+from bench.machine import describe_machine
+from onbeat.clock import host_time_us
+from onbeat.domain.model import SECOND_US
+from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.services.handoff import new_token
+from onbeat.services.retain import BATCH
+from onbeat.store.contract import Store
+from onbeat.store.open import open_store
+from onbeat.store.postgres.partitions import RUNS, Partition
+from onbeat.store.values import EndRun, Finish, Lease, LiveRun
+
+WORKERS = 4
+QUIET_S = 5.0
+READY = 100_000
+
+FILL_HISTORY = """
+INSERT INTO ended_runs (
+    slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at, status, worker
+)
+SELECT number % 256, number, $1 + number, 'succeeded', false, 'schedule', 1, 1, $1, $1, 200, 'bench'
+FROM generate_series(1, $2::bigint) AS number
+"""
+
+
+def fill_history(url: str, options: argparse.Namespace, *, now: int) -> None:
+    """Partitions of days long ago, and rows of the year before in the default one."""
+    today = datetime.fromtimestamp(now // SECOND_US, UTC).date()
+    with looking_into(url) as look:
+        for ago in range(60, 60 + options.days):
+            partition = Partition(today - timedelta(days=ago), RUNS)
+            look(partition.write("create_partition"))
+            look(FILL_HISTORY, partition.from_at, options.rows)
+        look(FILL_HISTORY, now - 365 * DAY_US, options.rows)
+
+
+def never_asked(_run: LiveRun, _definition: str, _item: Finish) -> EndRun:
+    raise AssertionError("plain successes are not judged")
+
+
+async def work(store: Store, latencies_ms: list[float], over: asyncio.Event) -> None:
+    """Claim and finish until it is over."""
+    while not over.is_set():
+        now = host_time_us()
+        started = time.perf_counter()
+        leases = [Lease(new_token(), "bench", now + 30 * SECOND_US) for _ in range(AT_ONCE)]
+        runs = await store.leases.claim(leases, now=now, queue=None)
+        claimed = time.perf_counter()
+        outcome = Outcome(OutcomeKind.SUCCEEDED, now, 1_000, status=200)
+        await store.leases.finish([Finish(run.key, run.token, outcome) for run in runs], now=now, decide=never_asked)
+        latencies_ms += [(claimed - started) * 1e3, (time.perf_counter() - claimed) * 1e3]
+
+
+async def prune_all(store: Store) -> int:
+    """As the retention loop does. Answer: the rows that went."""
+    gone = 0
+    while pruned := await store.runs.prune(ended_before=host_time_us() - 30 * DAY_US, limit=BATCH):
+        gone += pruned
+    return gone
+
+
+async def measure(url: str, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    store, cleaner = await open_store(url), await open_store(url)
+    quiet_ms: list[float] = []
+    pruning_ms: list[float] = []
+    try:
+        over = asyncio.Event()
+        workers = [asyncio.create_task(work(store, quiet_ms, over)) for _ in range(WORKERS)]
+        await asyncio.sleep(QUIET_S)
+        over.set()
+        await asyncio.gather(*workers)
+        over = asyncio.Event()
+        workers = [asyncio.create_task(work(store, pruning_ms, over)) for _ in range(WORKERS)]
+        started = time.perf_counter()
+        gone = await prune_all(cleaner)
+        took_s = time.perf_counter() - started
+        over.set()
+        await asyncio.gather(*workers)
+    finally:
+        await store.close()
+        await cleaner.close()
+    return {
+        "nothing beside": {"took_s": QUIET_S, "batches_gone": 0, **_summary(quiet_ms)},
+        "pruning": {"took_s": took_s, "batches_gone": gone // BATCH, **_summary(pruning_ms)},
+    }
+
+
+def _summary(latencies_ms: list[float]) -> dict[str, float]:
+    ordered = sorted(latencies_ms)
+    return {
+        "calls": len(ordered),
+        **{f"p{part}_ms": ordered[len(ordered) * part // 100] for part in (50, 99)},
+        "max_ms": ordered[-1],
+    }
+
+
+def main() -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=100_000, help="of each day, and of the default partition")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with running_postgres() as server:
+        url = asyncio.run(Databases(server).create())
+        now = host_time_us()
+        fill_history(url, options, now=now)
+        asyncio.run(fill_ready(url, READY, now=now))
+        results = asyncio.run(measure(url, options))
+    load = os.getloadavg()[0]
+    console = Console()
+    console.print(describe_machine())
+    title = f"{options.days} days of {options.rows:,} runs and as many by row, load average {load:.1f}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in results["pruning"]:
+        table.add_column(column, justify="right")
+    for name, figures in results.items():
+        table.add_row(name, *(f"{figure:,.1f}" for figure in figures.values()))
+    console.print(table)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"machine": describe_machine(), "setting": title, **results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
