@@ -47,6 +47,17 @@ async def test_an_accepted_run_goes_on_until_its_deadline_and_no_worker_extends_
     assert (again.result, again.state) == (FinishResult.REPEATED, RunState.RUNNING)
 
 
+async def test_an_accepted_run_is_nobodys_to_give_back(store: Store, make: Maker) -> None:
+    key, token, callback = await accepted(store, make)
+    before = await make.view(key)
+    for held in (token, callback):
+        assert await store.leases.release([(key, held)], now=LATER) == 0
+    assert await make.view(key) == before
+    await store.leases.cancel(key, now=LATER)
+    assert await store.leases.release([(key, callback)], now=LATER) == 0
+    assert (await make.view(key)).state == RunState.RUNNING
+
+
 async def test_success_ends_the_run_keeps_the_result_and_is_answered_twice(store: Store, make: Maker) -> None:
     key, token, callback = await accepted(store, make)
     done = Completion(key, callback, result=RESULT)

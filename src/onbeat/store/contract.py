@@ -388,7 +388,7 @@ class Leases(Protocol):
         """Give leases back unstarted or interrupted: pending, ready at `now`, the attempt does not count.
 
         A run that was asked to stop, or whose job is deleted, ends as cancelled instead.
-        Answer: how many were given back; stale tokens are passed over.
+        Answer: how many were given back; stale tokens, and runs that a handler accepted, are passed over.
         """
         ...
 

@@ -60,10 +60,13 @@ async def permit(connection: Connection, held: Held, *, now: int, slots: int) ->
 
 
 async def release(connection: Connection, held: Held, *, now: int, slots: int) -> int:
-    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it."""
+    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it.
+
+    One that a handler accepted is not the worker's to give back, whichever token it knows.
+    """
     tokens = set(held)
     locked = await lock_live(connection, {key for key, _token in held}, slots=slots)
-    lives = [live for key, live in locked.items() if (key, live.lease_token) in tokens]
+    lives = [live for key, live in locked.items() if (key, live.lease_token) in tokens and live.run.accepted_at is None]
     if not lives:
         return 0
     jobs = await jobs_of_runs(connection, lives)

@@ -79,7 +79,10 @@ def permit(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> 
 
 
 def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> int:
-    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it."""
+    """Give leases back. A run that was asked to stop, or whose job is deleted, ends as cancelled: nobody starts it.
+
+    One that a handler accepted is not the worker's to give back, whichever token it knows.
+    """
     given_back = 0
     freed: list[int] = []
     for key, token in held:
@@ -88,7 +91,7 @@ def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) ->
             given_back += 1
             continue
         live = read_live(connection, key.job_id, key.scheduled_at, slots=slots)
-        if live is not None and live.lease_token == token:
+        if live is not None and live.lease_token == token and live.run.accepted_at is None:
             end_as_it_stands(connection, live, state=RunState.CANCELLED, now=now)
             freed.append(key.job_id)
             given_back += 1

@@ -90,12 +90,12 @@ UPDATE live_runs SET granted_at = :now WHERE slot = :slot AND job_id = :job_id A
 
 -- name: release_lease
 -- The attempt does not count, so its number is given back. No row where the token is not the run's, or where nobody
--- may start the run again: it was asked to stop, or its job is deleted.
+-- may start the run again: it was asked to stop, its job is deleted, or its handler has it.
 UPDATE live_runs SET
     state = 'pending', ready_at = :now, attempt = attempt - 1, lease_token = NULL, lease_until = NULL
 WHERE
     slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND cancel_requested = 0
+    AND state = 'running' AND lease_token = :token AND cancel_requested = 0 AND accepted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = live_runs.job_id AND j.state = 'deleted');
 
 -- name: end_succeeded
