@@ -11,6 +11,7 @@ import httpx
 from fastapi import FastAPI
 from tests.api.bodies import ContextMaker, Json
 
+from onbeat.api.application import build_api
 from onbeat.api.problems import PROBLEMS
 from onbeat.api.schemas.jobs import EXAMPLE_JOB
 from onbeat.app.api_server import ApiServer
@@ -78,8 +79,8 @@ async def test_the_jobs_that_document_and_page_show_can_be_created(http: httpx.A
 
 async def test_the_shell_worker_of_the_page_works(make_context: ContextMaker) -> None:
     (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    server = ApiServer(make_context(), "127.0.0.1", 0)
-    script = script.replace("http://127.0.0.1:8623", await server.start())
+    server = ApiServer("127.0.0.1", 0)
+    script = script.replace("http://127.0.0.1:8623", await server.serve(build_api(make_context())))
     shell = await asyncio.create_subprocess_exec(
         "sh", "-eu", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

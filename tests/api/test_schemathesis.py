@@ -15,6 +15,7 @@ from schemathesis.engine import events, from_schema
 from tests.api.bodies import ContextMaker
 from tests.api.conftest import KeyMaker
 
+from onbeat.api.application import build_api
 from onbeat.app.api_server import ApiServer
 
 CHECKS = (
@@ -36,8 +37,8 @@ NO_HTTP = b"Invalid HTTP request received."
 @pytest.mark.slow
 async def test_every_answer_is_one_that_the_document_tells_of(make_context: ContextMaker, bearer: KeyMaker) -> None:
     key = (await bearer("admin"))["authorization"].removeprefix("Bearer ")
-    server = ApiServer(make_context(keyed=True), "127.0.0.1", 0)
-    url = await server.start()
+    server = ApiServer("127.0.0.1", 0)
+    url = await server.serve(build_api(make_context(keyed=True)))
     try:
         failures, answers = await asyncio.to_thread(explore, f"{url}/openapi.json", key)
     finally:

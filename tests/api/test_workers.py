@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.api.bodies import ContextMaker, Json, claimed, created, outcome, queue_job, refused, triggered
 
+from onbeat.api.application import build_api
 from onbeat.app.api_server import ApiServer
 from onbeat.app.services import Services
 from onbeat.client.link import HttpLink
@@ -201,8 +202,8 @@ async def test_five_hundred_full_responses_fit_into_one_report(http: httpx.Async
 
 @pytest.fixture
 async def server_url(make_context: ContextMaker) -> AsyncIterator[str]:
-    server = ApiServer(make_context(), "127.0.0.1", 0)
-    url = await server.start()
+    server = ApiServer("127.0.0.1", 0)
+    url = await server.serve(build_api(make_context()))
     yield url
     await server.stop()
 

@@ -20,6 +20,8 @@ from tests.support.postgres import MASTER_KEY, Databases, PostgresServer, runnin
 from tests.support.process import QUICK, ServerProcess, running
 from tests.support.receiver import Receiver, receiving
 
+from onbeat.api.awaiting import AWAITED
+
 PASSWORD = "tr0ub4dor"  # of a server that trusts everybody
 
 pytestmark = pytest.mark.slow
@@ -80,9 +82,14 @@ async def test_a_node_that_starts_before_its_database_waits_for_it_and_makes_the
     postgres.stop()
     async with node(postgres.url(), log) as server:
         await says(log, "database_awaited")
-        postgres.start()
-        await says(log, "listening")
         async with httpx.AsyncClient(base_url=server.url) as http:
+            assert (await http.get("/healthz")).json()["status"] == "ok"
+            waiting = await http.get("/readyz")
+            assert (waiting.status_code, waiting.json()["reasons"]) == (503, [AWAITED])
+            refused = await http.post("/v1/jobs", json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+            assert int(refused.headers["retry-after"]) > 0
+            postgres.start()
             await until_ready(http)
         assert await server.stop() == 0
     assert PASSWORD not in log.read_text()
@@ -92,6 +99,8 @@ async def test_a_node_that_waits_for_its_database_can_be_stopped(tmp_path: Path)
     log = tmp_path / "node.log"
     async with node("postgresql://onbeat@127.0.0.1:1/onbeat", log) as server:
         await says(log, "database_awaited")
+        async with httpx.AsyncClient(base_url=server.url) as http:
+            assert (await http.get("/healthz")).status_code == 200
         assert await server.stop() == 0
     assert PASSWORD not in log.read_text()
 

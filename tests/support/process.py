@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx
 
+from onbeat.api.awaiting import AWAITED
+
 QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": "5", "ONBEAT_LOG_LEVEL": "warning"}
 """Production lengths, scaled down: the same code with a lease of one second."""
 
@@ -38,11 +40,11 @@ class ServerProcess:
         return self.process.returncode is None
 
     async def wait_ready(self, *, timeout_s: float = 30.0) -> bool:
-        """Until it answers its health check. False: it died before."""
+        """Until it has its database and answers. False: it died before."""
         async with asyncio.timeout(timeout_s), httpx.AsyncClient() as http:
             while self.is_running:
                 with contextlib.suppress(httpx.TransportError):
-                    if (await http.get(f"{self.url}/healthz")).status_code == 200:
+                    if AWAITED not in (await http.get(f"{self.url}/readyz")).text:
                         return True
                 await asyncio.sleep(0.02)
         return False

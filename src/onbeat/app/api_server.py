@@ -8,20 +8,22 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onbeat.api.application import build_api
-from onbeat.api.context import ApiContext
 from onbeat.domain.errors import ConfigError
 
 
 class ApiServer:
     """uvicorn inside our own event loop; signals stay with the supervisor."""
 
-    def __init__(self, context: ApiContext, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
+        self._application: ASGIApp | None = None
+        self._url = ""
         config = uvicorn.Config(
-            build_api(context),
+            self._answer,
+            interface="asgi3",  # it cannot see that of a method
             log_config=None,
             access_log=False,
             http="httptools",
@@ -32,18 +34,28 @@ class ApiServer:
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> str:
-        """Listen; answer the URL. Raises ConfigError when the address cannot be used."""
-        listener = _listen(self._host, self._port)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="api")
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{listener.getsockname()[1]}"
+    async def serve(self, application: ASGIApp) -> str:
+        """Have this one answer from now on, and listen if it is the first; answer the URL.
+
+        Raises ConfigError when the address cannot be used.
+        """
+        self._application = application
+        if self._task is None:
+            listener = _listen(self._host, self._port)
+            self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="api")
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self._url = f"http://{host}:{listener.getsockname()[1]}"
+        return self._url
 
     async def stop(self) -> None:
         """Answer what is under way, then close."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._application is not None, "it listens once there is one"
+        await self._application(scope, receive, send)
 
 
 class _QuietServer(uvicorn.Server):

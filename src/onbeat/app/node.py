@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 import structlog
 
+from onbeat.api.application import build_api
 from onbeat.api.context import ApiContext
 from onbeat.app.api_server import ApiServer
 from onbeat.app.opening import open_for_node
@@ -78,9 +79,13 @@ async def serve(settings: Settings, *, dev: DevMode | None = None) -> int:
     stop = StopSignal()
     stop.install()
     egress = EgressRules.for_development() if dev is not None else None
+    server = ApiServer(settings.host, settings.port)
     async with contextlib.AsyncExitStack() as stack:
-        services = await open_for_node(stack, settings, egress=egress, stop=stop)
-        return EXIT_OK if services is None else await _Node(settings, services, stop, dev).run()
+        try:
+            services = await open_for_node(stack, settings, egress=egress, stop=stop, server=server)
+            return EXIT_OK if services is None else await _Node(settings, services, stop, dev).run(server)
+        finally:
+            await server.stop()
 
 
 class _Node:
@@ -98,18 +103,14 @@ class _Node:
         )
         self._supervisor = Supervisor(on_failure=stop.trigger)
 
-    async def run(self) -> int:
+    async def run(self, server: ApiServer) -> int:
         """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
         services, settings = self._services, self._settings
-        await services.secrets.check_master_key()
-        # A pause that has begun holds before anything fires: that of a backup which was restored paused, above all.
-        await services.pauses.keep_up()
         worker, sender = self._local_worker()
         firing = self._firing()
         self._supervisor.start([*firing, *worker.loops, *self._maintenance()])
-        server = ApiServer(self._api(), settings.host, settings.port)
         try:
-            url = await server.start()
+            url = await server.serve(build_api(self._api()))
             log.info("listening", url=url, data=hide_password(settings.data), tzdata=TZDATA_VERSION)
             if self._dev is not None and self._dev.on_ready is not None:
                 self._dev.on_ready(url)
