@@ -15,6 +15,7 @@ from onbeat.app import serve
 from onbeat.app import services as services_module
 from onbeat.config import load_settings
 from onbeat.store.open import open_store
+from onbeat.telemetry import configure_logging
 from onbeat.testing.recording import CallLog, RecordingStore
 
 
@@ -31,7 +32,9 @@ def main() -> None:
 
     # The composition root picks it up by name.
     setattr(services_module, "open_store", open_recorded)
-    sys.exit(asyncio.run(serve(load_settings(overrides={"data": data, "port": int(port)}))))
+    settings = load_settings(overrides={"data": data, "port": int(port)})
+    configure_logging(level=settings.log_level)
+    sys.exit(asyncio.run(serve(settings)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 - *Stall*: bytes are taken and kept; no FIN, no RST, nothing moves. What a firewall does that drops packets.
 - *Cut*: every open connection ends by RST.
 - *Delay*: bytes arrive so much later, in order.
+- *Forget*: after a stall, what was open then stays silent, and what is new passes. What a restarted router does.
 - *Refuse*: new connections are cut as soon as they are made; open ones are left alone.
 """
 
@@ -87,6 +88,10 @@ class Proxy:
         """Both ways."""
         self.to_server.resume()
         self.to_client.resume()
+
+    def forget(self) -> None:
+        """What is open now stays as it is for ever, silent if it is stalled; what comes later passes freely."""
+        self.to_server, self.to_client = Direction(), Direction()
 
     def cut(self) -> int:
         """RST to both ends of every open connection. Answer: how many there were."""
