@@ -36,7 +36,7 @@ from onbeat.domain.states import JobState
 from onbeat.services.handoff import new_token
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
-from onbeat.store.postgres.database import _BEGIN_WRITE
+from onbeat.store.postgres.database import BEGIN_WRITE
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.values import Lease, LeasedRun, NewJob
 
@@ -145,7 +145,7 @@ async def count_rows_read(url: str, *, now: int) -> int:
     connection = await asyncpg.connect(url)
     statement = load_queries("leases")["lease_runs"]
     try:
-        await connection.execute(_BEGIN_WRITE)
+        await connection.execute(BEGIN_WRITE)
         plan = await connection.fetchval(
             "EXPLAIN (ANALYZE, FORMAT JSON) " + statement,
             "", now, AT_ONCE, [], 0, [new_token() for _ in range(AT_ONCE)], ["bench"] * AT_ONCE, [now] * AT_ONCE,

@@ -11,7 +11,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -19,18 +21,21 @@ import pytest
 from tests.store.factories import NOW, SECOND, Maker, fail, new_job
 from tests.support.postgres import UNPRIVILEGED, Databases, running_postgres
 from tests.support.process import free_port
+from tests.support.proxy import proxying
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
 from onbeat.domain.states import RunState
 from onbeat.store.open import open_store
-from onbeat.store.postgres import database as database_module
+from onbeat.store.postgres.connections import UNHEARD_S, Way
 from onbeat.store.postgres.database import (
     MOST_TRIES,
-    POOL_SIZE,
+    PATIENT,
+    REQUEST_CONNECTIONS,
     Connection,
     Database,
     LostRaceError,
     connect,
+    connect_node,
     savepoint,
 )
 
@@ -225,10 +230,10 @@ async def test_cancelled_work_leaves_nothing_and_its_connection_is_good(database
 
 
 async def test_connections_that_were_ended_between_two_calls_are_not_noticed(database: Database, url: str) -> None:
-    await asyncio.gather(*(database.write(count_up) for _ in range(POOL_SIZE)))
+    await asyncio.gather(*(database.write(count_up) for _ in range(REQUEST_CONNECTIONS)))
     assert await end_all_connections(url) > 0
-    await asyncio.gather(*(database.write(count_up) for _ in range(POOL_SIZE)))
-    assert await counted(url) == 2 * POOL_SIZE
+    await asyncio.gather(*(database.write(count_up) for _ in range(REQUEST_CONNECTIONS)))
+    assert await counted(url) == 2 * REQUEST_CONNECTIONS
 
 
 async def test_connection_that_is_ended_in_a_transaction_begins_it_anew(database: Database, url: str) -> None:
@@ -373,54 +378,64 @@ async def test_server_that_restarts_loses_nothing_acknowledged_and_is_found_agai
 # ---------------------------------------------------------------- limits
 
 
-async def test_statement_that_takes_too_long_is_ended(
-    database: Database, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        database_module,
-        "_BEGIN_READ",
-        database_module._BEGIN_READ.replace("statement_timeout = '10s'", "statement_timeout = '50ms'"),
-    )
+async def test_statement_that_takes_too_long_is_ended(url: str) -> None:
+    database = await connect(url, is_pooled=False, patience=replace(PATIENT, statement_s=0.05))
     with pytest.raises(StoreUnavailable, match="statement timeout"):
         await database.read(lambda connection: connection.execute("SELECT pg_sleep(30)"))
+    await database.close()
 
 
-async def test_lock_that_is_not_got_is_given_up(database: Database, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        database_module,
-        "_BEGIN_WRITE",
-        database_module._BEGIN_WRITE.replace("lock_timeout = '3s'", "lock_timeout = '20ms'"),
-    )
+async def test_lock_that_is_not_got_is_given_up(url: str) -> None:
+    database = await connect(url, is_pooled=False, patience=replace(PATIENT, lock_s=0.02))
     async with administrating(url) as other:
         await other.execute("BEGIN; UPDATE t SET n = 9 WHERE x = 1")
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             await database.write(count_up)
+    await database.close()
 
 
-async def test_call_that_gets_no_connection_is_told_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "CONNECT_TIMEOUT_S", 0.05)
+@contextlib.asynccontextmanager
+async def all_held(database: Database) -> AsyncIterator[None]:
+    """Every connection for requests is in use."""
     are_done = asyncio.Event()
-    have_begun = asyncio.Barrier(POOL_SIZE + 1)
+    have_begun = asyncio.Barrier(REQUEST_CONNECTIONS + 1)
 
     async def hold(_connection: Connection) -> None:
         await have_begun.wait()
         await are_done.wait()
 
-    holders = [asyncio.create_task(database.write(hold)) for _ in range(POOL_SIZE)]
+    holders = [asyncio.create_task(database.write(hold)) for _ in range(REQUEST_CONNECTIONS)]
     await have_begun.wait()
-    with pytest.raises(StoreUnavailable):
-        await database.write(count_up)
-    are_done.set()
-    await asyncio.gather(*holders)
+    try:
+        yield
+    finally:
+        are_done.set()
+        await asyncio.gather(*holders)
+
+
+async def test_call_that_gets_no_connection_is_told_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with all_held(database):
+        monkeypatch.setattr(database, "_patience", replace(PATIENT, connection_s=0.05, tries_last_s=0))
+        with pytest.raises(StoreUnavailable):
+            await database.write(count_up)
+        monkeypatch.undo()
     await database.write(count_up)
 
 
-async def test_silent_database_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "CONNECT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(database_module, "TRIES_LAST_S", 0.1)
+async def test_what_must_go_on_has_connections_that_requests_never_hold(url: str) -> None:
+    database = await connect_node(url, is_pooled=False, connections=REQUEST_CONNECTIONS)
+    async with all_held(database):
+        await asyncio.gather(*(database.prompt.write(count_up) for _ in range(50)))
+    assert await counted(url) == 50
+    await database.close()
+
+
+async def test_silent_database_is_not_asked_again_and_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0)
-        database = await connect(f"postgresql://onbeat@127.0.0.1:{silent.getsockname()[1]}/x", is_pooled=False)
+        patience = replace(PATIENT, connection_s=0.2, tries_last_s=0.1)
+        url = f"postgresql://onbeat@127.0.0.1:{silent.getsockname()[1]}/x"
+        database = await connect(url, is_pooled=False, patience=patience)
         with pytest.raises(StoreUnavailable):
             await database.write(count_up)
         asked = 0
@@ -430,6 +445,57 @@ async def test_silent_database_is_not_asked_again_and_again(monkeypatch: pytest.
                 asked += 1
         assert asked == 1
         await database.close()
+
+
+async def test_once_a_connection_falls_silent_none_that_was_made_before_is_used_again(url: str) -> None:
+    async with proxying(urlsplit(url).port or 0) as proxy:
+        through = urlsplit(url)._replace(netloc=f"onbeat@127.0.0.1:{proxy.port}").geturl()
+        patience = replace(PATIENT, answer_s=0.5, tries_last_s=0)
+        way = Way()
+        database, other = [
+            await connect(through, is_pooled=False, patience=patience, way=way, connections=3) for _ in range(2)
+        ]
+        await asyncio.gather(*(each.write(count_up) for each in (database, other) for _ in range(3)))
+        made = proxy.accepted_count
+        proxy.to_client.stall()
+        with pytest.raises(StoreUnavailable):
+            await database.read(count_up)
+        # As after a router that forgot its connections: these never speak again, and new ones do.
+        proxy.forget()
+        await asyncio.gather(*(each.read(read_one) for each in (database, other) for _ in range(3)))
+        assert proxy.accepted_count > made + 3
+        await database.close()
+        await other.close()
+
+
+async def read_one(connection: Connection) -> None:
+    await connection.fetchval("SELECT n FROM t WHERE x = 1")
+
+
+async def test_server_that_became_read_only_is_left_for_its_successor(url: str) -> None:
+    name = urlsplit(url).path[1:]
+    database = await connect(url, is_pooled=False)
+    async with administrating(url) as administrator:
+        await administrator.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await database.write(count_up)
+        await administrator.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    # A session has the setting from its beginning: only a new connection finds out that the server can be written.
+    await database.write(count_up)
+    assert await counted(url) == 1
+    await database.close()
+
+
+async def test_sockets_notice_that_nobody_is_there(database: Database) -> None:
+    async def look(connection: Any) -> tuple[int, int, str]:
+        ours = connection._transport.get_extra_info("socket")
+        return (
+            ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+            await connection.fetchval("SHOW tcp_user_timeout"),
+        )
+
+    assert await database.read(look) == (1, UNHEARD_S * 1_000, str(UNHEARD_S * 1_000))
 
 
 async def test_server_that_is_not_there_is_unavailable_also_when_the_store_opens() -> None:
@@ -442,9 +508,11 @@ async def test_database_that_is_not_there_is_unavailable(databases: Databases) -
         await open_store(databases.server.url("nowhere"))
 
 
-@pytest.mark.parametrize("query", ["pooled=yes", "pooled="])
-async def test_pooled_is_0_or_1(databases: Databases, query: str) -> None:
-    with pytest.raises(ConfigError, match="pooled"):
+@pytest.mark.parametrize(
+    "query", ["pooled=yes", "pooled=", "connections=0", "connections=201", "connections=", "connections=ten"]
+)
+async def test_options_of_the_url_are_checked(databases: Databases, query: str) -> None:
+    with pytest.raises(ConfigError, match=query.split("=")[0]):
         await open_store(f"{databases.server.url()}?{query}")
 
 
@@ -453,8 +521,9 @@ async def test_settings_end_with_the_transaction(database: Database) -> None:
         return str(await connection.fetchval("SHOW enable_seqscan"))
 
     assert await database.read(read) == "off"
-    async with database._pool.acquire() as connection:
-        assert await connection.fetchval("SHOW enable_seqscan") == "on"
+    connection = await database._pool.take(within_s=5)
+    assert await connection.fetchval("SHOW enable_seqscan") == "on"
+    await database._pool.give_back(connection)
 
 
 # ---------------------------------------------------------------- a pooler

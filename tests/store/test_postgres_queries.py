@@ -17,7 +17,7 @@ from tests.support.postgres import Databases
 import onbeat.store.postgres
 from onbeat.clock import host_time_us
 from onbeat.store.open import open_store
-from onbeat.store.postgres.database import _BEGIN_READ
+from onbeat.store.postgres.database import BEGIN_READ
 from onbeat.store.postgres.queries import load_queries, number_parameters
 
 PACKAGE = Path(onbeat.store.postgres.__file__).parent
@@ -154,7 +154,7 @@ class Plans:
                 for row in await connection.fetch("SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p')")
             }
             for _noun, name, _comment, statement in PLANNED:
-                await connection.execute(_BEGIN_READ.replace("READ ONLY", "READ WRITE"))
+                await connection.execute(BEGIN_READ.replace("READ ONLY", "READ WRITE"))
                 text = statement.replace("{partition}", partition).replace("{table}", "ended_runs")
                 await connection.execute(f"PREPARE planned AS {text}")
                 types = await connection.fetchval(

@@ -29,4 +29,10 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
   on.
 - A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
   job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
+
+Connections
+-----------
+Fires, leases and heartbeats run on connections that no request ever holds (`Database.prompt`), under shorter limits:
+requests that wait for each other, or a storm of them, keep none of these from going on. What such a call needs of other
+nouns, as a caller's key, is read on them, too.
 """

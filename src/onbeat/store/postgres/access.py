@@ -29,7 +29,7 @@ class PostgresAccess:
             row = await connection.fetchrow(_QUERIES["get_key"], key_id)
             return None if row is None else _api_key(tuple(row))
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def find_keys(self) -> list[ApiKey]:
         async def read(connection: Connection) -> list[ApiKey]:
@@ -41,7 +41,7 @@ class PostgresAccess:
         return await self._database.run(_QUERIES["revoke_key"], now, key_id) > 0
 
     async def touch_key(self, key_id: str, *, now: int) -> None:
-        await self._database.run(_QUERIES["touch_key"], now, key_id)
+        await self._database.prompt.run(_QUERIES["touch_key"], now, key_id)
 
     async def add_secret(self, secret: SecretVersion, *, retire_others_at: int | None) -> bool:
         async def write(connection: Connection) -> bool:
@@ -63,7 +63,7 @@ class PostgresAccess:
         async def read(connection: Connection) -> list[SecretVersion]:
             return [SecretVersion(*row) for row in await connection.fetch(_QUERIES["find_secrets"], namespace, name)]
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def reserve_answer(self, scope: str, key: str, fingerprint: bytes, *, now: int) -> SavedAnswer | None:
         async def write(connection: Connection) -> SavedAnswer | None:

@@ -39,7 +39,7 @@ class PostgresBlackouts:
         async def read(connection: Connection) -> list[StoredBlackout]:
             return [StoredBlackout(*row) for row in await connection.fetch(_QUERIES["find_blackouts"])]
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def delete(self, namespace: str, name: str) -> bool:
         async def write(connection: Connection) -> bool:

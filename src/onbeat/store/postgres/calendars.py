@@ -50,7 +50,7 @@ class PostgresCalendars:
         async def read(connection: Connection) -> list[StoredCalendar]:
             return [StoredCalendar(*row) for row in await connection.fetch(_QUERIES["find_calendars"])]
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def delete(self, namespace: str, name: str) -> int | None:
         async def write(connection: Connection) -> int | None:

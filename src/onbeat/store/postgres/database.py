@@ -10,46 +10,67 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import asyncpg
 import structlog
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
 from onbeat.store.hints import Hint
+from onbeat.store.postgres.connections import Connection as Connection
+from onbeat.store.postgres.connections import Pool, Way
 from onbeat.store.postgres.hints import Hints
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Work = Callable[[Connection], Awaitable[T]]
 
-POOL_SIZE: Final = 10
-CONNECT_TIMEOUT_S: Final = 5.0
-ANSWER_TIMEOUT_S: Final = 15.0
-"""How long a statement may stay unanswered: longer than the server lets it run, so it ends only silent connections."""
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a transaction waits, in seconds."""
+
+    connection_s: float
+    """For a connection: a free one, or a new one."""
+    answer_s: float
+    """For an answer: longer than the server lets a statement run, so it ends only silent connections."""
+    statement_s: float
+    """For a statement, before the server ends it."""
+    lock_s: float
+    """For a lock."""
+    tries_last_s: float
+    """No try begins later after the first: a database that is silent is told of, not asked again and again."""
+
+
+PROMPT: Final = Patience(connection_s=3, answer_s=3, statement_s=2, lock_s=1, tries_last_s=2.5)
+"""Of what goes on whatever else is asked for: fires, leases, heartbeats. A silent connection holds a loop for 3 s."""
+
+PATIENT: Final = Patience(connection_s=5, answer_s=12, statement_s=10, lock_s=3, tries_last_s=8)
+"""Of requests, and of housekeeping. Who waits for a connection in vain is told after 5 s."""
+
+PROMPT_CONNECTIONS: Final = 8
+REQUEST_CONNECTIONS: Final = 8
 
 MOST_TRIES: Final = 5
-TRIES_LAST_S: Final = 8.0
-"""No try begins later than this after the first: a database that is silent is told of, not asked again and again."""
-
 FIRST_WAIT_S: Final = 0.01
+ROLL_BACK_WITHIN_S: Final = 2.0
+CLOSE_WITHIN_S: Final = 5.0
 
 # Freshly created tables have no statistics, and old ones stale ones: an early trial ran 12 times slower until ANALYZE.
 # Every statement of this engine is written to walk an index in nested loops, so other plans are switched off.
 _SETTINGS: Final = """
-SET LOCAL statement_timeout = '10s';
-SET LOCAL lock_timeout = '3s';
-SET LOCAL idle_in_transaction_session_timeout = '30s';
+SET LOCAL idle_in_transaction_session_timeout = '10s';
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_hashjoin = off;
 SET LOCAL enable_mergejoin = off;
 SET LOCAL plan_cache_mode = force_generic_plan;
 SET LOCAL jit = off;
 """
-_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" + _SETTINGS
-_BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;" + _SETTINGS
+BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" + _SETTINGS
+# Not READ WRITE, which a standby refuses as a feature that it does not have. So the first write is told what it is.
+BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED;" + _SETTINGS
 
 _TRY_AGAIN: Final = (
     asyncpg.SerializationError,
@@ -60,7 +81,9 @@ _TRY_AGAIN: Final = (
 _UNREACHABLE: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # the server shuts down, or ended this connection
+    asyncpg.IdleInTransactionSessionTimeoutError,  # this process stood still
     asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,  # its disk
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # what asyncpg says of a connection that broke between two of its steps
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -69,6 +92,8 @@ _UNREACHABLE: Final = (
     OSError,
     TimeoutError,
 )
+_LEADS_NOWHERE: Final = (asyncpg.ReadOnlySQLTransactionError, TimeoutError)
+"""The server behind the connection is not the one to talk to, or nobody is."""
 
 
 class LostRaceError(Exception):
@@ -81,15 +106,22 @@ def nothing_to_tell(_result: object) -> None:
 
 
 class Database:
-    """A pool of connections, and transactions on them."""
+    """Transactions on the connections of one pool."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], hints: Hints) -> None:
+    def __init__(
+        self, pool: Pool, hints: Hints, *, patience: Patience = PATIENT, prompt: Database | None = None
+    ) -> None:
+        """`prompt`: the same database on connections that no request ever holds. None: this one."""
         self._pool = pool
         self.hints = hints
+        self._patience = patience
+        self._begin_read = BEGIN_READ + _limits(patience)
+        self._begin_write = BEGIN_WRITE + _limits(patience)
+        self.prompt: Database = prompt or self
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot. Raises StoreUnavailable."""
-        return await self._transact(_BEGIN_READ, work)
+        return await self._transact(self._begin_read, work)
 
     async def write(self, work: Work[T], *, hint: Callable[[T], Hint | None] = nothing_to_tell) -> T:
         """Run `work` in one transaction, from its beginning again where another one was in its way. What other
@@ -106,19 +138,19 @@ class Database:
                 await self.hints.send(connection, told)
             return result
 
-        return await self._transact(_BEGIN_WRITE, work_and_tell)
+        return await self._transact(self._begin_write, work_and_tell)
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
         """One snapshot for as long as the block lasts. Nothing is tried again. Raises StoreUnavailable."""
         try:
-            connection = await _acquire(self._pool)
+            connection = await _take(self._pool, within_s=self._patience.connection_s)
             try:
-                await connection.execute(_BEGIN_READ)
+                await connection.execute(self._begin_read)
                 yield connection
             finally:
                 await _roll_back(connection)
-                await self._pool.release(connection)
+                await self._pool.give_back(connection)
         except _UNREACHABLE as error:
             raise _unavailable(error) from error
 
@@ -131,25 +163,24 @@ class Database:
         return await self.write(work)
 
     async def close(self) -> None:
-        """End all connections; what they are doing is waited for a moment."""
+        """End all connections."""
         self.hints.close()
-        try:
-            await asyncio.wait_for(self._pool.close(), CONNECT_TIMEOUT_S)
-        except (TimeoutError, OSError, asyncpg.InterfaceError):
-            self._pool.terminate()
+        await self._pool.close(within_s=CLOSE_WITHIN_S)
+        if self.prompt is not self:
+            await self.prompt.close()
 
     async def _transact(self, begin: str, work: Work[T]) -> T:
-        must_end = asyncio.get_running_loop().time() + TRIES_LAST_S
+        must_end = asyncio.get_running_loop().time() + self._patience.tries_last_s
         wait_s = FIRST_WAIT_S
         tries = 1
         while True:
-            attempt = _Attempt(self._pool, begin)
+            attempt = _Attempt(self._pool, begin, connect_s=self._patience.connection_s)
             try:
                 return await attempt.run(work)
             except (*_TRY_AGAIN, *_UNREACHABLE, LostRaceError) as error:
                 is_over = tries >= MOST_TRIES or asyncio.get_running_loop().time() >= must_end
                 # What a lost connection was told to commit may be there: to write it again could write it twice.
-                if is_over or (attempt.is_committing and begin is _BEGIN_WRITE):
+                if is_over or (attempt.is_committing and begin is self._begin_write):
                     raise _unavailable(error) from error
                 log.debug("transaction_tried_again", error=str(error) or type(error).__name__, tries=tries)
             except asyncpg.PostgresError as error:
@@ -162,49 +193,67 @@ class Database:
 class _Attempt:
     """One try at one transaction."""
 
-    __slots__ = ("_begin", "_pool", "is_committing")
+    __slots__ = ("_begin", "_connect_s", "_pool", "is_committing")
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], begin: str) -> None:
+    def __init__(self, pool: Pool, begin: str, *, connect_s: float) -> None:
         self._pool = pool
         self._begin = begin
+        self._connect_s = connect_s
         self.is_committing = False
 
     async def run(self, work: Work[T]) -> T:
-        connection = await _acquire(self._pool)
+        connection = await _take(self._pool, within_s=self._connect_s)
         try:
             await connection.execute(self._begin)
             result = await work(connection)
             self.is_committing = True
             answer = await connection.execute("COMMIT")
+        except _LEADS_NOWHERE:
+            self._pool.drop_all(connection)
+            raise
         except BaseException:
             await _roll_back(connection)
             raise
         finally:
-            await self._pool.release(connection)
+            await self._pool.give_back(connection)
         self.is_committing = False
         if answer != "COMMIT":
             raise OnbeatError("a statement had failed, and the database has rolled the transaction back")
         return result
 
 
-async def connect(url: str, *, is_pooled: bool) -> Database:
+async def connect(
+    url: str,
+    *,
+    is_pooled: bool,
+    connections: int = REQUEST_CONNECTIONS,
+    patience: Patience = PATIENT,
+    way: Way | None = None,
+    hints: Hints | None = None,
+    prompt: Database | None = None,
+) -> Database:
     """A Database behind `url`. No connection is made yet.
 
     `is_pooled`: a pooler stands in between that may give each transaction another server connection, and keeps no
     prepared statements.
     """
-    pool = asyncpg.create_pool(
+    pool = Pool(
         url,
-        min_size=0,
-        max_size=POOL_SIZE,
-        timeout=CONNECT_TIMEOUT_S,
-        command_timeout=ANSWER_TIMEOUT_S,
-        statement_cache_size=0 if is_pooled else 1_000,
-        max_inactive_connection_lifetime=300.0,
-        reset=_leave_as_it_is,
+        size=connections,
+        connect_s=patience.connection_s,
+        answer_s=patience.answer_s,
+        is_pooled=is_pooled,
+        way=way,
     )
-    await pool
-    return Database(pool, Hints(None if is_pooled else url))
+    await pool.open()
+    return Database(pool, hints or Hints(None if is_pooled else url), patience=patience, prompt=prompt)
+
+
+async def connect_node(url: str, *, is_pooled: bool, connections: int) -> Database:
+    """The same for a node: beside the `connections` for requests it has some that no request ever holds."""
+    way = Way()
+    prompt = await connect(url, is_pooled=is_pooled, connections=PROMPT_CONNECTIONS, patience=PROMPT, way=way)
+    return await connect(url, is_pooled=is_pooled, connections=connections, way=way, hints=prompt.hints, prompt=prompt)
 
 
 @contextlib.asynccontextmanager
@@ -220,23 +269,25 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
     await connection.execute("RELEASE SAVEPOINT inside")
 
 
-async def _acquire(pool: asyncpg.Pool[asyncpg.Record]) -> Connection:
+async def _take(pool: Pool, *, within_s: float) -> Connection:
     try:
-        return await pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        return await pool.take(within_s=within_s)
     except ValueError:
         raise unreadable_url() from None  # asyncpg reads the URL when it connects, and may quote it
 
 
-async def _leave_as_it_is(_connection: object) -> None:
-    # Nothing is set outside a transaction, so there is nothing to reset, and it would cost a round trip.
-    return
+def _limits(patience: Patience) -> str:
+    return (
+        f"SET LOCAL statement_timeout = '{patience.statement_s * 1_000:.0f}ms';"
+        f"SET LOCAL lock_timeout = '{patience.lock_s * 1_000:.0f}ms';"
+    )
 
 
 async def _roll_back(connection: Connection) -> None:
     if connection.is_closed():
         return
     try:
-        await connection.execute("ROLLBACK", timeout=CONNECT_TIMEOUT_S)
+        await connection.execute("ROLLBACK", timeout=ROLL_BACK_WITHIN_S)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
         connection.terminate()
 

@@ -9,27 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import asyncpg
-
-from onbeat.domain.states import JobState, RunState
+from onbeat.domain.states import JobState
 from onbeat.store.hints import Hint, hint_of_runs
 from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
-from onbeat.store.postgres.after_finish import set_clocks_after, withhold_clocks
+from onbeat.store.postgres.after_finish import set_clocks_after
 from onbeat.store.postgres.clock_floor import ClockFloor
 from onbeat.store.postgres.database import Connection, Database, savepoint
+from onbeat.store.postgres.insertion import REFUSED, Call, Insertions
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.lanes import pass_lanes_on
-from onbeat.store.postgres.locks import Lanes, lock_job, lock_lanes
+from onbeat.store.postgres.locks import Lanes, lock_lanes
 from onbeat.store.postgres.queries import load_queries
-from onbeat.store.postgres.recording import RunToWrite, insert_runs, record_fires
-from onbeat.store.rows import Row, run_view, stored_job
+from onbeat.store.postgres.recording import record_fires
+from onbeat.store.rows import Row, stored_job
 from onbeat.store.values import DueJob, FiredBatch, NewRun, RunView
 
 _QUERIES = load_queries("fires")
-_RUNS = load_queries("runs")
-
-_REFUSED = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
-"""What the database says of a plan that it cannot hold."""
 
 
 class PostgresFires:
@@ -39,6 +34,7 @@ class PostgresFires:
         self._database = database
         self._slots = slots
         self._floor = ClockFloor()
+        self._insertions = Insertions(database=database, slots=slots)
 
     async def record_due(
         self,
@@ -66,11 +62,11 @@ class PostgresFires:
             return recorded, look.floor
 
         try:
-            recorded, began_at = await self._database.write(
+            recorded, began_at = await self._database.prompt.write(
                 lambda connection: write(connection, one_by_one=False), hint=_hint_of_batch
             )
         except _BatchRefusedError:
-            recorded, began_at = await self._database.write(
+            recorded, began_at = await self._database.prompt.write(
                 lambda connection: write(connection, one_by_one=True), hint=_hint_of_batch
             )
         self._floor.note(slots, began_at=began_at, earliest=recorded.next_due_at, now=now)
@@ -79,32 +75,11 @@ class PostgresFires:
     async def insert_run(
         self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
     ) -> list[RunView] | None:
-        slot = job_id % self._slots
-
-        async def write(connection: Connection) -> list[RunView] | None:
-            job = await lock_job(connection, job_id, slot=slot)
-            if job is None:
-                return None
-            holds, waiting = (await lock_lanes(connection, [job_id], slots=self._slots)).get(job_id, ((), None))
-            to_write = [RunToWrite(slot, job, run) for run in decide(DueJob(job, now, holds, waiting))]
-            held = job.state in (JobState.PAUSED, JobState.DELETED)
-            written = await insert_runs(connection, to_write, held=held, now=now) if to_write else set()
-            await withhold_clocks(connection, [job_id], slots=self._slots, now=now)
-            return [
-                run_view(tuple(view))
-                for entry in to_write
-                if (job_id, entry.run.scheduled_at) in written
-                for view in await connection.fetch(_RUNS["get_live_view"], slot, job_id, entry.run.scheduled_at)
-            ]
-
-        return await self._database.write(
-            write,
-            hint=lambda written: hint_of_runs(ready=any(view.state is RunState.PENDING for view in written or ())),
-        )
+        return await self._insertions.do(job_id, Call(now, decide))
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
         look = _Look(self._floor.of(slots), now=None, slots=slots)
-        found = await self._database.read(look.next_due_at)
+        found = await self._database.prompt.read(look.next_due_at)
         self._floor.note(slots, began_at=look.floor, earliest=found)
         return found
 
@@ -112,7 +87,7 @@ class PostgresFires:
         async def read(connection: Connection) -> list[tuple[int, int]]:
             return [(row[0], row[1]) for row in await connection.fetch(_QUERIES["recovery_places"])]
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
 
 class _BatchRefusedError(Exception):
@@ -178,7 +153,7 @@ class _Batch:
         else:
             try:
                 await record_fires(self._connection, fires, self.tally, slots=self._slots, now=self._now)
-            except _REFUSED as error:
+            except REFUSED as error:
                 raise _BatchRefusedError from error
         await self._settle(fires)
 
@@ -205,7 +180,7 @@ class _Batch:
         try:
             async with savepoint(self._connection):
                 await record_fires(self._connection, [fire], own, slots=self._slots, now=self._now)
-        except _REFUSED as error:
+        except REFUSED as error:
             self.parked.append((fire.due.job.job_id, reason_of(error)))
         else:
             self.tally.add(own)

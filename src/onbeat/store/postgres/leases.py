@@ -43,24 +43,26 @@ class PostgresLeases:
             ready_at: int | None = await connection.fetchval(_QUERIES["next_ready_at"], queue or "")
             return ready_at
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
         if not leases:
             return []
-        return await self._database.write(lambda connection: claim(connection, leases, now=now, queue=queue))
+        return await self._database.prompt.write(lambda connection: claim(connection, leases, now=now, queue=queue))
 
     async def extend(self, held: Sequence[tuple[RunKey, bytes]], *, now: int, until: int) -> list[LeaseStatus]:
         if not held:
             return []
-        return await self._database.write(
+        return await self._database.prompt.write(
             lambda connection: extend(connection, held, now=now, until=until, slots=self._slots)
         )
 
     async def permit(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> list[LeaseStatus]:
         if not held:
             return []
-        return await self._database.write(lambda connection: permit(connection, held, now=now, slots=self._slots))
+        return await self._database.prompt.write(
+            lambda connection: permit(connection, held, now=now, slots=self._slots)
+        )
 
     async def finish(
         self, items: Sequence[Finish], *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
@@ -71,7 +73,7 @@ class PostgresLeases:
         async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
             return await finish(connection, items, now=now, decide=decide, slots=self._slots, locked=locked)
 
-        return await write_locking(self._database, write, slots=self._slots)
+        return await write_locking(self._database.prompt, write, slots=self._slots)
 
     async def complete(
         self, item: Completion, *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
@@ -79,17 +81,17 @@ class PostgresLeases:
         async def write(connection: Connection, locked: LockedJobs) -> Finished:
             return await complete(connection, item, now=now, decide=decide, slots=self._slots, locked=locked)
 
-        return await write_locking(self._database, write, slots=self._slots)
+        return await write_locking(self._database.prompt, write, slots=self._slots)
 
     async def report(self, item: Progress, *, now: int, decide: Callable[[LiveRun, str], int | None]) -> LeaseStatus:
-        return await self._database.write(
+        return await self._database.prompt.write(
             lambda connection: report(connection, item, now=now, decide=decide, slots=self._slots)
         )
 
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
         if not held:
             return 0
-        return await self._database.write(
+        return await self._database.prompt.write(
             lambda connection: release(connection, held, now=now, slots=self._slots),
             hint=lambda released: hint_of_runs(ready=released > 0),
         )
@@ -99,7 +101,7 @@ class PostgresLeases:
             return await expire(connection, now=now, limit=limit, decide=decide, slots=self._slots, locked=locked)
 
         return await write_locking(
-            self._database, write, slots=self._slots, hint=lambda expired: hint_of_runs(ready=bool(expired))
+            self._database.prompt, write, slots=self._slots, hint=lambda expired: hint_of_runs(ready=bool(expired))
         )
 
     async def count_overdue(self, *, now: int) -> int:

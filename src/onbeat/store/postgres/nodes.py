@@ -17,16 +17,18 @@ class PostgresNodes:
         self._slots = slots
 
     async def beat(self, info: NodeInfo) -> None:
-        await self._database.run(_QUERIES["put_node"], info.name, info.kind, info.started_at, info.seen_at, info.detail)
+        await self._database.prompt.run(
+            _QUERIES["put_node"], info.name, info.kind, info.started_at, info.seen_at, info.detail
+        )
 
     async def leave(self, name: str) -> None:
-        await self._database.run(_QUERIES["drop_node"], name)
+        await self._database.prompt.run(_QUERIES["drop_node"], name)
 
     async def prune(self, *, seen_before: int) -> None:
-        await self._database.run(_QUERIES["drop_silent_nodes"], seen_before)
+        await self._database.prompt.run(_QUERIES["drop_silent_nodes"], seen_before)
 
     async def find(self, *, seen_after: int) -> list[NodeInfo]:
         async def read(connection: Connection) -> list[NodeInfo]:
             return [NodeInfo(*row) for row in await connection.fetch(_QUERIES["find_nodes"], seen_after)]
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)

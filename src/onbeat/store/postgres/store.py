@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from onbeat.domain.errors import ConfigError
@@ -12,7 +13,14 @@ from onbeat.store.postgres.almanac import read_almanac_revision
 from onbeat.store.postgres.backfills import PostgresBackfills
 from onbeat.store.postgres.blackouts import PostgresBlackouts
 from onbeat.store.postgres.calendars import PostgresCalendars
-from onbeat.store.postgres.database import Connection, Database, connect, unreadable_url
+from onbeat.store.postgres.database import (
+    REQUEST_CONNECTIONS,
+    Connection,
+    Database,
+    connect,
+    connect_node,
+    unreadable_url,
+)
 from onbeat.store.postgres.fires import PostgresFires
 from onbeat.store.postgres.jobs import PostgresJobs
 from onbeat.store.postgres.leases import PostgresLeases
@@ -26,6 +34,9 @@ from onbeat.store.values import Counts
 
 _META = load_queries("meta")
 _NODES = load_queries("nodes")
+
+_OUR_OPTIONS = frozenset({"pooled", "connections"})
+MOST_CONNECTIONS = 200
 
 
 class PostgresStore:
@@ -101,11 +112,11 @@ class PostgresStore:
         self._database.hints.send_to_others(are_there)
 
     async def almanac_revision(self) -> int:
-        return await self._database.read(read_almanac_revision)
+        return await self._database.prompt.read(read_almanac_revision)
 
     async def read_clock(self) -> int:
         """The server's clock, the same for all nodes."""
-        return await _read_clock(self._database)
+        return await _read_clock(self._database.prompt)
 
     async def counts(self) -> Counts:
         async def read(connection: Connection) -> Counts:
@@ -120,7 +131,7 @@ class PostgresStore:
                 next_due_at=next_due_at,
             )
 
-        return await self._database.read(read)
+        return await self._database.prompt.read(read)
 
     async def close(self) -> None:
         await self._database.close()
@@ -131,7 +142,8 @@ async def open_database(url: str, *, create: bool, slots: int) -> PostgresStore:
 
     Raises StoreUnavailable, SchemaTooNew, or ConfigError where the database cannot serve.
     """
-    database = await connect_by_url(url)
+    address = _read_url(url)
+    database = await connect_node(address.url, is_pooled=address.is_pooled, connections=address.connections)
     try:
         schema = await database.read(read_schema)
         if schema.version == 0 and create:
@@ -169,14 +181,38 @@ async def _read_clock(database: Database) -> int:
 
 
 async def connect_by_url(url: str) -> Database:
-    """`?pooled=1` is ours: a pooler such as PgBouncer stands before the server. The rest is PostgreSQL's."""
+    """For a command, which no request competes with."""
+    address = _read_url(url)
+    return await connect(address.url, is_pooled=address.is_pooled, connections=address.connections)
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The URL as PostgreSQL knows it, and what is ours of it."""
+
+    url: str
+    is_pooled: bool
+    connections: int
+
+
+def _read_url(url: str) -> _Address:
+    """`?pooled=1` is ours: a pooler such as PgBouncer stands before the server; so is `?connections=8`, how many
+    connections requests may hold at once. The rest is PostgreSQL's.
+    """
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
-        query = urlencode([(name, value) for name, value in options if name != "pooled"])
-        pooled = {value for name, value in options if name == "pooled"}
-        if pooled <= {"0", "1"}:
-            return await connect(urlunsplit(parts._replace(query=query)), is_pooled="1" in pooled)
     except ValueError:
         raise unreadable_url() from None
-    raise ConfigError("pooled is neither 0 nor 1", field="data", remedy="write ?pooled=1 behind the database")
+    query = urlencode([(name, value) for name, value in options if name not in _OUR_OPTIONS])
+    ours = {name: value for name, value in options if name in _OUR_OPTIONS}
+    pooled, connections = ours.get("pooled", "0"), ours.get("connections", str(REQUEST_CONNECTIONS))
+    if pooled not in ("0", "1"):
+        raise ConfigError("pooled is neither 0 nor 1", field="data", remedy="write ?pooled=1 behind the database")
+    if not (connections.isascii() and connections.isdigit() and 1 <= int(connections) <= MOST_CONNECTIONS):
+        raise ConfigError(
+            f"connections is not a number from 1 to {MOST_CONNECTIONS}",
+            field="data",
+            remedy=f"write ?connections={REQUEST_CONNECTIONS} behind the database",
+        )
+    return _Address(urlunsplit(parts._replace(query=query)), pooled == "1", int(connections))
