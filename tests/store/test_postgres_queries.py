@@ -44,6 +44,12 @@ OVER_ALL_SLOTS = {
     "count_overdue",  # the head of an index
     "next_ready_at",  # a queue is one line over all slots
     "lease_runs",
+    "lost_leases",  # whose lease ended first, in whichever slot
+    "overdue_retries",
+    "drop_ranges",  # history that has aged
+    "prune_default",
+    "prune_versions",
+    "prune_jobs",
 }
 READS_ALL = {
     "find_calendars": "few rows",
@@ -215,6 +221,17 @@ def test_no_statement_is_built_or_written_in_python() -> None:
 def test_statement_names_the_slot_for_each_distributed_table(name: str, statement: str) -> None:
     tables = re.findall(rf"\b(?:FROM|JOIN|INTO|UPDATE|USING) (?:{'|'.join(HOT)})\b", statement)
     assert len(re.findall(r"\bslot\b", statement)) >= len(tables), name
+
+
+@pytest.mark.parametrize("name", [query[1] for query in PLANNED if query[1] not in OVER_ALL_SLOTS])
+def test_rows_of_a_distributed_table_are_found_by_slot(plans: Plans, name: str) -> None:
+    if not plans.has_rows:
+        return  # in an empty table, every index is as good as another
+    for node in plans.nodes[name]:
+        table = plans.whole.get(node.get("Relation Name", ""), node.get("Relation Name"))
+        if table in HOT and "Scan" in node["Node Type"]:
+            found_by = " ".join(node.get(key, "") for key in ("Index Cond", "Recheck Cond", "Filter", "TID Cond"))
+            assert "slot" in found_by, node
 
 
 @pytest.mark.parametrize(("name", "comment"), [(query[1], query[2]) for query in PLANNED], ids=[q[1] for q in PLANNED])
