@@ -49,6 +49,8 @@ from onbeat.store.values import NewJob
 CREATED_AT_ONCE = 5_000
 GRACE_S = 3_600
 SETTLES_S = 5
+LEAD_S = 5
+STARTS_WITHIN_S = 3
 EXCHANGES = 60_000
 CONNECTIONS = 64
 BARE_FIRES = 50_000
@@ -95,18 +97,29 @@ def on_postgres(options: argparse.Namespace) -> Iterator[Place]:
         )
 
 
-async def create_jobs(data: str, options: argparse.Namespace, *, url: str, first_at: int) -> None:
-    """`rate` jobs for each second of the interval, whose instants begin at `first_at`."""
+async def create_jobs(data: str, options: argparse.Namespace, *, url: str) -> int:
+    """`rate` jobs for each second of the interval. Answer: when the first of them fire, which is after the creation.
+
+    How long it takes is found with jobs that fire a day later.
+    """
     store = await open_store(data)
     randomness = random.Random(1)
     count = options.rate * options.seconds
+
+    async def create(numbers: range, first_at: int) -> None:
+        jobs = [_new_job(randomness, number, options, url=url, first_at=first_at) for number in numbers]
+        await store.jobs.create(jobs, now=host_time_us())
+
     try:
+        began_at = host_time_us()
+        await create(range(CREATED_AT_ONCE), began_at // SECOND_US * SECOND_US + 86_400 * SECOND_US)
+        takes_us = (host_time_us() - began_at) * count // CREATED_AT_ONCE
+        first_at: int = (host_time_us() + takes_us * 5 // 4) // SECOND_US * SECOND_US + LEAD_S * SECOND_US
         for start in range(0, count, CREATED_AT_ONCE):
-            numbers = range(start, min(start + CREATED_AT_ONCE, count))
-            jobs = [_new_job(randomness, number, options, url=url, first_at=first_at) for number in numbers]
-            await store.jobs.create(jobs, now=host_time_us())
+            await create(range(start, min(start + CREATED_AT_ONCE, count)), first_at)
     finally:
         await store.close()
+    return first_at
 
 
 def _new_job(randomness: random.Random, number: int, options: argparse.Namespace, *, url: str, first_at: int) -> NewJob:
@@ -119,7 +132,7 @@ def _new_job(randomness: random.Random, number: int, options: argparse.Namespace
     return NewJob(
         job_id=randomness.getrandbits(JOB_ID_BITS),
         namespace="default",
-        key=f"job-{number}",
+        key=None,
         name=f"Job {number}",
         tags=(),
         definition=encode_definition(definition),
@@ -194,9 +207,8 @@ def measure(place: Place, options: argparse.Namespace, folder: Path) -> dict[str
         asyncio.run(wait_until_up(url))
         exchanges_per_s = uvloop.run(measure_exchanges(port))
         rows_per_s = place.write_bare().per_second
-        first_at = host_time_us() // SECOND_US * SECOND_US + options.lead * SECOND_US
-        asyncio.run(create_jobs(place.data, options, url=url, first_at=first_at))
-        asyncio.run(wait_until(first_at))
+        first_at = asyncio.run(create_jobs(place.data, options, url=url))
+        asyncio.run(wait_until(first_at - STARTS_WITHIN_S * SECOND_US))
         watched = asyncio.run(watch(place, options, receiver))
     from_s, to_s = watched["from_s"], watched["to_s"]
     lags_ms = read_report(report).between(from_s, to_s)
@@ -224,7 +236,6 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=6_000, help="fires that are due at every full second")
     parser.add_argument("--seconds", type=int, default=30, help=f"of which the first {SETTLES_S} are not measured")
     parser.add_argument("--workers", type=int, default=500, help="attempts at once of each node")
-    parser.add_argument("--lead", type=int, default=5, help="seconds kept for the creation of the jobs, at least")
     parser.add_argument("--directory", type=Path, help="where the data is kept; default: the temporary directory")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
