@@ -18,7 +18,10 @@ STARTS_WITHIN_S = 90.0
 _SET_CLOCKS_BACK = """
 UPDATE clocks AS c SET next_fire_at = c.next_fire_at - 2000000
 FROM (
-    SELECT slot, job_id FROM clocks WHERE next_fire_at - 2000000 >= $1 ORDER BY random() LIMIT 5 FOR UPDATE SKIP LOCKED
+    SELECT slot, job_id FROM clocks
+    WHERE job_id = ANY($1) AND next_fire_at - 2000000 >= $2
+    ORDER BY random() LIMIT 5
+    FOR UPDATE SKIP LOCKED
 ) AS chosen
 WHERE c.slot = chosen.slot AND c.job_id = chosen.job_id
 """
@@ -90,14 +93,16 @@ async def torment(
         await asyncio.sleep(dice.uniform(0.2, 0.8))
 
 
-async def set_clocks_back(url: str, *, not_before: int, until: Callable[[], bool]) -> None:
-    """Let clocks of jobs show instants that are recorded, as after a failover that lost what came last: the locks of
-    dispatchers keep them from recording an instant twice, and this shows what its identity is worth without them.
+async def set_clocks_back(url: str, job_ids: Sequence[int], *, not_before: int, until: Callable[[], bool]) -> None:
+    """Let clocks of these jobs show instants that are recorded. The locks of dispatchers keep them from recording an
+    instant twice; this shows what the identity of a fire is worth without them.
+
+    The jobs must be such that every instant becomes a run: a range of instants that are marked together is believed.
     """
     connection = await asyncpg.connect(url)
     try:
         while not until():
-            await connection.execute(_SET_CLOCKS_BACK, not_before)
+            await connection.execute(_SET_CLOCKS_BACK, job_ids, not_before)
             await asyncio.sleep(1)
     finally:
         await connection.close()

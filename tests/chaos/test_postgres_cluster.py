@@ -56,8 +56,10 @@ def is_enough(calls: Sequence[Path]) -> bool:
     return all(getattr(seen, fault) >= getattr(REQUIRED, fault) for fault in faults)
 
 
-async def torment_all(started: Sequence[Victim], url: str, *, first_at: int, dice: random.Random) -> None:
-    """For as long as the jobs of one round fire."""
+async def torment_all(
+    started: Sequence[Victim], url: str, job_ids: Sequence[int], *, first_at: int, dice: random.Random
+) -> None:
+    """For as long as the jobs of one round fire. Clocks of those that are named are set back."""
 
     def is_over() -> bool:
         return host_time_us() > first_at + SECONDS * SECOND_US
@@ -65,7 +67,7 @@ async def torment_all(started: Sequence[Victim], url: str, *, first_at: int, dic
     await asyncio.gather(
         torment(started[:NODES], until=is_over, longest_freeze_s=LONGEST_NODE_FREEZE_S, dice=dice),
         torment(started[NODES:], until=is_over, longest_freeze_s=LONGEST_WORKER_FREEZE_S, dice=dice),
-        set_clocks_back(url, not_before=first_at, until=is_over),
+        set_clocks_back(url, job_ids, not_before=first_at, until=is_over),
     )
 
 
@@ -109,8 +111,11 @@ async def test_a_cluster_that_is_killed_and_frozen_accounts_for_every_instant(
                 if number >= LEAST_ROUNDS and is_enough(calls):
                     break
                 first = host_time_us() // SECOND_US + 2
-                planned += await create_jobs(http, receiver.url, jobs=JOBS, first=first, seconds=SECONDS)
-                await torment_all(started, url, first_at=first * SECOND_US, dice=dice)
+                create = partial(create_jobs, http, receiver.url, first=first, seconds=SECONDS)
+                all_run = await create(jobs=JOBS // 3, overlap="allow", max_running=100, grace_s=3_600)
+                planned += [*all_run, *await create(jobs=JOBS - JOBS // 3)]
+                job_ids = [plan.job_id for plan in all_run]
+                await torment_all(started, url, job_ids, first_at=first * SECOND_US, dice=dice)
             await wait_until_at_rest(http)
             for victim in reversed(started):
                 assert await victim.running.stop() in (0, UNHEARD)
