@@ -58,6 +58,17 @@ async def test_an_accepted_run_is_nobodys_to_give_back(store: Store, make: Maker
     assert (await make.view(key)).state == RunState.RUNNING
 
 
+@pytest.mark.parametrize("kind", [OutcomeKind.SUCCEEDED, OutcomeKind.NO_ANSWER])
+async def test_an_accepted_run_is_no_workers_to_finish(store: Store, make: Maker, kind: OutcomeKind) -> None:
+    key, _token, callback = await accepted(store, make)
+    before = await make.view(key)
+    answer = await make.finish(key, callback, outcome(kind), decide=never)
+    assert answer.result == FinishResult.LEASE_LOST
+    assert await make.view(key) == before
+    done = await store.leases.complete(Completion(key, callback), now=LATER, decide=never)
+    assert done.result == FinishResult.ENDED
+
+
 async def test_success_ends_the_run_keeps_the_result_and_is_answered_twice(store: Store, make: Maker) -> None:
     key, token, callback = await accepted(store, make)
     done = Completion(key, callback, result=RESULT)

@@ -341,8 +341,9 @@ class Leases(Protocol):
     ) -> list[Finished]:
         """Record the end of attempts. One answer per item, in order.
 
-        Only a run that is running under exactly that token changes. A succeeded outcome of a run that is not
-        cancelled ends it as succeeded without asking; every other outcome is put to `decide(run, definition, item)`.
+        Only a run that is running under exactly that token, and that no handler has accepted, changes. A succeeded
+        outcome of a run that is not cancelled ends it as succeeded without asking; every other outcome is put to
+        `decide(run, definition, item)`.
         EndRun: moves to ended_runs with the outcome and leaves its lane; while the job then holds fewer lanes than its
         max_running, the next run that waits for one (schedule-triggered first, then oldest) gets the lowest free lane
         and becomes ready at max(now, its ready_at) (the same wherever a run ends: cancel, expire, change, record_due);

@@ -17,6 +17,7 @@ from onbeat.store.values import (
     AcceptRun,
     Completion,
     EndRun,
+    Finish,
     Finished,
     FinishResult,
     LiveRun,
@@ -92,6 +93,16 @@ def completed_outcome(item: Completion, run: LiveRun, *, now: int) -> Outcome:
         error=item.error,
         response=item.result,
     )
+
+
+def is_workers(live: LiveRow, token: bytes) -> bool:
+    """Is this the token of the worker that holds the run? Once its handler has accepted it, no worker does."""
+    return live.run.accepted_at is None and live.lease_token == token
+
+
+def is_plain_success(live: LiveRow, item: Finish) -> bool:
+    """Does the run end as succeeded without being asked about?"""
+    return item.outcome.kind is OutcomeKind.SUCCEEDED and not live.run.cancel_requested
 
 
 def is_handlers(live: LiveRow, token: bytes) -> bool:

@@ -32,7 +32,16 @@ from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.streaks import end_streaks, keep_streak
 from onbeat.store.rows import RUN_STATES, encode_response
 from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, StoredJob, Verdict
-from onbeat.store.verdicts import JobOfRun, answer, judge, judge_lost, lost_outcome, refusal
+from onbeat.store.verdicts import (
+    JobOfRun,
+    answer,
+    is_plain_success,
+    is_workers,
+    judge,
+    judge_lost,
+    lost_outcome,
+    refusal,
+)
 
 _QUERIES = load_queries("leases")
 _JOBS = load_queries("jobs")
@@ -113,30 +122,26 @@ async def finish_held(
     locked: LockedJobs,
 ) -> dict[RunKey, Finished]:
     """Write the ends of attempts that are held under the items' tokens. The runs are locked, each is named once."""
-    plain = [item for live, item in held if _is_success(item) and not live.run.cancel_requested]
-    ended = await _end_successes(connection, plain, now=now, slots=slots) if plain else frozenset()
-    freed.update(key.job_id for key in ended)
-    answers = {key: Finished(key, FinishResult.ENDED, RunState.SUCCEEDED) for key in ended}
-    others = [(live, item) for live, item in held if item.key not in ended]
-    if not others:
-        return answers
-    jobs = await jobs_of_runs(connection, [live for live, _item in others])
+    jobs = await jobs_of_runs(connection, [live for live, _item in held])
     streaks = _Streaks(jobs)
     judged: list[Judged] = []
-    for live, item in others:
-        verdict = judge(
-            live,
-            lambda run, definition, item=item: decide(run, definition, item),  # type: ignore[misc]
-            job=streaks.job_of(live),
-        )
+    for live, item in held:
+        if is_plain_success(live, item):
+            verdict: Verdict = EndRun(RunState.SUCCEEDED)
+        else:
+            verdict = judge(
+                live,
+                lambda run, definition, item=item: decide(run, definition, item),  # type: ignore[misc]
+                job=streaks.job_of(live),
+            )
         streaks.note(live, verdict)
         judged.append(Judged(live, verdict, item.outcome, item.token))
     _demand_locks(judged, jobs, locked)
     written = await write_verdicts(connection, judged, jobs, now=now)
     written = await _settle_jobs(connection, judged, written, locked, slots=slots, now=now)
-    for one, verdict in zip(judged, written, strict=True):
-        answers[one.live.run.key] = _answer(one.live, verdict, freed=freed)
-    return answers
+    return {
+        one.live.run.key: _answer(one.live, verdict, freed=freed) for one, verdict in zip(judged, written, strict=True)
+    }
 
 
 async def refuse(
@@ -253,7 +258,7 @@ async def _finish_others(
     stale: list[tuple[RunKey, tuple[bytes, bytes]]] = []
     for item in items:
         live = lives.get(item.key)
-        if live is not None and live.lease_token == item.token:
+        if live is not None and is_workers(live, item.token):
             held.append((live, item))
         else:
             stale.append((item.key, (item.token, callback_token(item.token))))

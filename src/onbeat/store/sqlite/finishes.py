@@ -18,7 +18,16 @@ from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.streaks import end_streaks, read_streak
 from onbeat.store.sqlite.writer import BatchRefusedError
 from onbeat.store.values import EndRun, Finish, Finished, FinishResult, LiveRun, Verdict
-from onbeat.store.verdicts import JobOfRun, answer, judge, judge_lost, lost_outcome, refusal
+from onbeat.store.verdicts import (
+    JobOfRun,
+    answer,
+    is_plain_success,
+    is_workers,
+    judge,
+    judge_lost,
+    lost_outcome,
+    refusal,
+)
 
 _QUERIES = load_queries("leases")
 _RUNS = load_queries("runs")
@@ -96,7 +105,7 @@ def _finish_one(
     connection: apsw.Connection, item: Finish, *, freed: list[int], now: int, decide: DecideFinish, slots: int
 ) -> Finished:
     live = read_live(connection, item.key.job_id, item.key.scheduled_at, slots=slots)
-    if live is None or live.lease_token != item.token:
+    if live is None or not is_workers(live, item.token):
         return refuse(connection, item.key, live, tokens=(item.token, callback_token(item.token)), slots=slots)
     return finish_held(connection, live, item, freed=freed, now=now, decide=decide, slots=slots)
 
@@ -112,11 +121,11 @@ def finish_held(
     slots: int,
 ) -> Finished:
     """Write the end of an attempt that is held under the item's token."""
-    if _is_success(item) and not live.run.cancel_requested:
-        freed += _end_successes(connection, [item], now=now, slots=slots)
-        return Finished(item.key, FinishResult.ENDED, RunState.SUCCEEDED)
     job = _job_of_run(connection, live)
-    verdict = judge(live, lambda run, definition: decide(run, definition, item), job=job)
+    if is_plain_success(live, item):
+        verdict: Verdict = EndRun(RunState.SUCCEEDED)
+    else:
+        verdict = judge(live, lambda run, definition: decide(run, definition, item), job=job)
     written = write_verdict(connection, live, verdict, item.outcome, job_state=job.state, token=item.token, now=now)
     return _answer(live, written, freed=freed)
 

@@ -279,7 +279,7 @@ FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked
 WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at;
 
 -- name: end_succeeded
--- The hot end of runs: no row where the token is not the run's, or the run was asked to stop.
+-- The hot end of runs: no row where the token is not a worker's who holds the run, or the run was asked to stop.
 -- Walks the primary key of live_runs.
 WITH ended AS (
     DELETE FROM live_runs AS l
@@ -289,7 +289,7 @@ WITH ended AS (
     ) AS f (slot, job_id, scheduled_at, token, started_at, end_duration_us, end_status, response)
     WHERE
         l.slot = f.slot AND l.job_id = f.job_id AND l.scheduled_at = f.scheduled_at
-        AND l.state = 'running' AND l.lease_token = f.token AND NOT l.cancel_requested
+        AND l.state = 'running' AND l.lease_token = f.token AND NOT l.cancel_requested AND l.accepted_at IS NULL
     RETURNING
         l.slot, l.job_id, l.scheduled_at, l.first_started_at, l.late_after, l.trigger, l.job_version, l.attempt,
         l.created_at, l.max_run_us, l.worker, l.lease_token, l.queue, l.payload, l.moved_us, f.started_at,

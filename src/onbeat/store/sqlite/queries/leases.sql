@@ -99,7 +99,7 @@ WHERE
     AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = live_runs.job_id AND j.state = 'deleted');
 
 -- name: end_succeeded
--- The hot end of a run: no row where the token is not the run's, or the run was asked to stop.
+-- The hot end of a run: no row where the token is not a worker's who holds the run, or the run was asked to stop.
 -- OR FAIL: a statement of one row needs no journal of its own.
 INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
@@ -112,7 +112,7 @@ SELECT
 FROM live_runs
 WHERE
     slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND cancel_requested = 0;
+    AND state = 'running' AND lease_token = :token AND cancel_requested = 0 AND accepted_at IS NULL;
 
 -- name: delete_live
 DELETE FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
