@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import tempfile
 import time
@@ -24,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from rich.console import Console
-from rich.table import Table
 from tests.support.database import Data, looking_into
 from tests.support.postgres import Databases, running_postgres
 
-from bench.machine import describe_machine
+from bench.figures import show
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.states import JobState
@@ -210,19 +207,8 @@ def main() -> None:
                 measure(next(databases), options, blocked=options.blocked, later=options.later),
             ),
         }
-    load = os.getloadavg()[0]
-    console = Console()
-    console.print(describe_machine())
-    title = f"{options.engine}: {options.claimers} claimers, {options.blocked:,} blocked, load average {load:.1f}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in results["backlog"]:
-        table.add_column(column, justify="right")
-    for name, figures in results.items():
-        table.add_row(name, *(f"{figure:,.1f}" for figure in figures.values()))
-    console.print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": describe_machine(), "setting": title, **results}, indent=2))
+    title = f"{options.engine}: {options.claimers} claimers, {options.blocked:,} blocked"
+    show(title, results, json_path=options.json)
 
 
 if __name__ == "__main__":

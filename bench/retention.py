@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from tests.support.database import looking_into
 from tests.support.postgres import Databases, running_postgres
 
 from bench.claims import AT_ONCE, DAY_US, fill_ready
-from bench.machine import describe_machine
+from bench.figures import show
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -132,19 +128,7 @@ def main() -> None:
         fill_history(url, options, now=now)
         asyncio.run(fill_ready(url, READY, now=now))
         results = asyncio.run(measure(url, options))
-    load = os.getloadavg()[0]
-    console = Console()
-    console.print(describe_machine())
-    title = f"{options.days} days of {options.rows:,} runs and as many by row, load average {load:.1f}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in results["pruning"]:
-        table.add_column(column, justify="right")
-    for name, figures in results.items():
-        table.add_row(name, *(f"{figure:,.1f}" for figure in figures.values()))
-    console.print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": describe_machine(), "setting": title, **results}, indent=2))
+    show(f"{options.days} days of {options.rows:,} runs and as many by row", results, json_path=options.json)
 
 
 if __name__ == "__main__":

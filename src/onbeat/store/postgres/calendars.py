@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from onbeat.domain.states import JobState
+from onbeat.store.planned import reason_of
 from onbeat.store.postgres.almanac import hold_almanac_revision, raise_almanac_revision
 from onbeat.store.postgres.database import Connection, Database, LostRaceError
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
@@ -118,7 +119,7 @@ def _plan(jobs: Sequence[StoredJob], decide: DecideClock, pauses: HoldingPauses)
         try:
             next_fire_at = decide(job)
         except Exception as error:
-            reason = str(error) or type(error).__name__
+            reason = reason_of(error)
             plan.parked.append((job.job_id, reason))
             plan.stopped.append(job.job_id)
             plan.states.append(NewState(job.job_id, JobState.ERROR, reason))

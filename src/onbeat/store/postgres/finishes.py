@@ -14,6 +14,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import JobState, RunState
 from onbeat.store.hints import Hint
+from onbeat.store.holding import pause_begins_at
 from onbeat.store.live_row import LiveRow
 from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection, Database, nothing_to_tell
@@ -184,13 +185,13 @@ async def expire(
     _demand_locks(judged, jobs, locked)
     running = [one for one in judged if one.live.run.state is RunState.RUNNING]
     written = await write_verdicts(connection, running, jobs, now=now)
-    waiting = [one for one in judged if one.live.run.state is RunState.PENDING and isinstance(one.verdict, EndRun)]
+    waiting = [one for one in judged if one.live.run.state is RunState.PENDING]
     given_up = [(one, one.verdict) for one in waiting if isinstance(one.verdict, EndRun)]
     endings = [as_it_stands(one.live, state=verdict.state, error=verdict.error) for one, verdict in given_up]
     await end_runs(connection, endings, now=now)
-    settled = [*running, *waiting]
+    settled = [*running, *(one for one, _verdict in given_up)]
     written = await _settle_jobs(
-        connection, settled, [*written, *(one.verdict for one in waiting)], locked, slots=slots, now=now
+        connection, settled, [*written, *(verdict for _one, verdict in given_up)], locked, slots=slots, now=now
     )
     freed: set[int] = set()
     answers = [_answer(one.live, verdict, freed=freed) for one, verdict in zip(settled, written, strict=True)]
@@ -348,8 +349,7 @@ async def _pause_job(connection: Connection, job: StoredJob | None, *, reason: s
     """Pause a job that was locked before anything was read. False: it is paused already, or deleted."""
     if job is None or job.state in (JobState.PAUSED, JobState.DELETED):
         return False
-    # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
-    paused_at = now if job.next_fire_at is None else min(now, job.next_fire_at - 1)
+    paused_at = pause_begins_at(job.next_fire_at, now=now)
     state = NewState(job.job_id, JobState.PAUSED, reason)
     await set_job_states(connection, [state], slots=slots, now=now, raises_version=True, paused_at=paused_at)
     await drop_clocks(connection, [job.job_id], slots=slots)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
 from onbeat.store.hints import hint_of_jobs
+from onbeat.store.holding import held_by_pause
 from onbeat.store.postgres.after_finish import withhold_clocks, write_after_finish
 from onbeat.store.postgres.calendars import drop_uses, write_uses
 from onbeat.store.postgres.database import Connection, Database
@@ -141,21 +142,7 @@ async def _heed_pauses(connection: Connection, before: StoredJob, change: JobCha
         return change
     tags = before.tags if change.tags is None else change.tags
     pause = (await hold_pauses(connection, [before.namespace])).covering(before.namespace, tags)
-    if pause is None:
-        return change
-    tag, note = pause
-    clock = before.next_fire_at if change.next_fire_at is KEEP else change.next_fire_at
-    # An instant that the clock shows and nobody has recorded belongs to the pause: nothing else would account for it.
-    paused_at = now if clock is None else min(now, clock - 1)
-    return replace(
-        change,
-        state=JobState.PAUSED,
-        reason=note,
-        paused_at=paused_at,
-        paused_until=None,
-        paused_by=tag,
-        next_fire_at=None,
-    )
+    return change if pause is None else held_by_pause(before, change, pause=pause, now=now)
 
 
 async def _write_row(

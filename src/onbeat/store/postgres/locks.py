@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection, LostRaceError
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.rows import lane_hold, stored_job
@@ -59,6 +60,5 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
     return {job_id: (tuple(holds.get(job_id, ())), waiting.get(job_id)) for job_id in holds.keys() | waiting.keys()}
 
 
-def _columns(job_ids: Sequence[int], *, slots: int) -> tuple[list[int], list[int]]:
-    ordered = sorted((job_id % slots, job_id) for job_id in job_ids)
-    return [slot for slot, _job_id in ordered], [job_id for _slot, job_id in ordered]
+def _columns(job_ids: Sequence[int], *, slots: int) -> list[list[int]]:
+    return columns(((job_id % slots, job_id) for job_id in job_ids), count=2)

@@ -12,6 +12,7 @@ import msgspec
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.planned import PlannedFire, Tally, leased_run
+from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.queries import load_queries
@@ -62,7 +63,7 @@ async def insert_runs(
     displaced = [(entry.slot, entry.job.job_id, entry.run.displaces) for entry in to_write]
     displaced = [key for key in displaced if key[2] is not None]
     if displaced:
-        await connection.execute(_QUERIES["displace_runs"], *_columns(displaced, width=3))
+        await connection.execute(_QUERIES["displace_runs"], *columns(displaced, count=3))
     rows = [
         (
             entry.slot, entry.job.job_id, run.scheduled_at, run.trigger, entry.job.version, run.lane, run.queue,
@@ -75,7 +76,7 @@ async def insert_runs(
     ]  # fmt: skip
     instants = [entry.run.scheduled_at for entry in to_write]
     written = await connection.fetch(
-        _QUERIES["insert_runs"], held, now, *_columns(rows, width=16), min(instants), max(instants)
+        _QUERIES["insert_runs"], held, now, *columns(rows, count=16), min(instants), max(instants)
     )
     return {(row[0], row[1]) for row in written}
 
@@ -115,11 +116,11 @@ async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally
         ]
         cancelled += [(*key, scheduled_at) for scheduled_at in fire.plan.cancelled]
     if cancelled:
-        stopped = await connection.fetch(_QUERIES["stop_runs"], *_columns(cancelled, width=3))
+        stopped = await connection.fetch(_QUERIES["stop_runs"], *columns(cancelled, count=3))
         tally.cancelled += [RunKey(row[0], row[1]) for row in stopped]
         ended += [(*key, RunState.CANCELLED, None, None, False) for key in cancelled]
     if ended:
-        rows = await connection.fetch(_QUERIES["end_pending_runs"], *_columns(ended, width=7), now)
+        rows = await connection.fetch(_QUERIES["end_pending_runs"], *columns(ended, count=7), now)
         tally.freed += [row[0] for row in rows]
 
 
@@ -158,7 +159,7 @@ async def _insert_marks(connection: Connection, marks: Sequence[MarkToWrite], *,
         )
         for entry in marks
     ]  # fmt: skip
-    return int(await connection.fetchval(_QUERIES["insert_marks"], now, *_columns(rows, width=9)))
+    return int(await connection.fetchval(_QUERIES["insert_marks"], now, *columns(rows, count=9)))
 
 
 async def _grow_blackouts(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> frozenset[int]:
@@ -170,7 +171,7 @@ async def _grow_blackouts(connection: Connection, marks: Sequence[MarkToWrite], 
         )
         for entry in marks
     ]  # fmt: skip
-    grown = await connection.fetch(_QUERIES["grow_blackouts"], now, *_columns(rows, width=6))
+    grown = await connection.fetch(_QUERIES["grow_blackouts"], now, *columns(rows, count=6))
     return frozenset(row[0] for row in grown)
 
 
@@ -191,9 +192,4 @@ async def _move_clocks(connection: Connection, fires: Sequence[PlannedFire], *, 
     if stopped:
         await drop_clocks(connection, stopped, slots=slots)
     if moved:
-        await connection.execute(_QUERIES["move_clocks"], *_columns(moved, width=3))
-
-
-def _columns(rows: Sequence[tuple[object, ...]], *, width: int) -> list[list[object]]:
-    """One array per column, as `unnest` takes them."""
-    return [[row[column] for row in rows] for column in range(width)]
+        await connection.execute(_QUERIES["move_clocks"], *columns(moved, count=3))

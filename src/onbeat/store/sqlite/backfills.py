@@ -8,6 +8,7 @@ import apsw
 
 from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.planned import reason_of
 from onbeat.store.rows import Row, storable_text, stored_job
 from onbeat.store.sqlite.after_finish import withhold_clock
 from onbeat.store.sqlite.fires import read_lanes
@@ -98,7 +99,7 @@ class SqliteBackfills:
                 records = _Records(connection, job_id, slot=slot)
                 step = decide(due, [(instant, records.of(instant)) for instant in choose(due)])
             except Exception as error:
-                return self._give_up(connection, backfill, str(error) or type(error).__name__, now=now)
+                return self._give_up(connection, backfill, reason_of(error), now=now)
             return self._record(connection, due, step, slot=slot, now=now)
 
         return await self._writer.submit(write)

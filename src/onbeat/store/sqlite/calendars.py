@@ -7,6 +7,7 @@ from collections.abc import Callable
 import apsw
 
 from onbeat.domain.states import JobState
+from onbeat.store.planned import reason_of
 from onbeat.store.rows import Row, stored_job
 from onbeat.store.sqlite.almanac import note_change_of_almanac, read_almanac_revision
 from onbeat.store.sqlite.pauses import covering_pause
@@ -96,7 +97,7 @@ class SqliteCalendars:
         try:
             next_fire_at = decide(job)
         except Exception as error:
-            reason = str(error) or type(error).__name__
+            reason = reason_of(error)
             park(connection, job.job_id, slot=slot, reason=reason, now=now)
             parked.append((job.job_id, reason))
             return

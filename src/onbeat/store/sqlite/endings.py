@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from onbeat.domain.callback import callback_token
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
+from onbeat.store.holding import pause_begins_at
 from onbeat.store.live_row import LiveRow
 from onbeat.store.rows import Row, encode_response, storable_text
 from onbeat.store.sqlite.queries import load_queries
@@ -143,8 +144,7 @@ def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: 
     if connection.execute(_LEASES["job_state"], (job_id,)).get in (JobState.PAUSED, JobState.DELETED):
         return False
     next_fire_at = connection.execute(_JOBS["clock_of"], (live.slot, job_id)).get
-    # An instant that is due and not dispatched yet belongs to the pause: nothing else would account for it.
-    paused_at = now if next_fire_at is None else min(now, next_fire_at - 1)
+    paused_at = pause_begins_at(next_fire_at, now=now)
     connection.execute(
         _JOBS["set_job_state"], (JobState.PAUSED, storable_text(reason), 1, now, paused_at, None, job_id)
     )

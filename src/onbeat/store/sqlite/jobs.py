@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
+from onbeat.store.holding import held_by_pause
 from onbeat.store.rows import LARGEST, encode_strings, stored_job
 from onbeat.store.sqlite.after_finish import withhold_clock, write_after_finish
 from onbeat.store.sqlite.calendars import write_uses
@@ -139,21 +140,7 @@ def _heed_pauses(connection: apsw.Connection, before: StoredJob, change: JobChan
         return change
     tags = before.tags if change.tags is None else change.tags
     pause = covering_pause(connection, before.namespace, tags)
-    if pause is None:
-        return change
-    tag, note = pause
-    clock = before.next_fire_at if change.next_fire_at is KEEP else change.next_fire_at
-    # An instant that the clock shows and nobody has recorded belongs to the pause: nothing else would account for it.
-    paused_at = now if clock is None else min(now, clock - 1)
-    return replace(
-        change,
-        state=JobState.PAUSED,
-        reason=note,
-        paused_at=paused_at,
-        paused_until=None,
-        paused_by=tag,
-        next_fire_at=None,
-    )
+    return change if pause is None else held_by_pause(before, change, pause=pause, now=now)
 
 
 def _write_row(
