@@ -22,8 +22,9 @@ import httptools
 import uvloop
 
 from onbeat.clock import boottime_s, host_time_us
+from onbeat.delivery.limits import SenderLimits
 from onbeat.delivery.request import Delivery
-from onbeat.delivery.sender import Sender, SenderLimits
+from onbeat.delivery.sender import Sender
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import WebhookTarget

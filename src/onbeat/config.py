@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from onbeat.domain.egress_proxy import parse_proxy_url
 from onbeat.domain.errors import ConfigError
 
 PREFIX = "ONBEAT_"
@@ -59,6 +60,15 @@ class Settings(BaseModel):
         (443, 80, 8443, 8080), description="Ports that webhooks may use; empty allows every one"
     )
     nat64: bool = Field(False, description="This network reaches IPv4 through 64:ff9b::/96")
+    egress_proxy: str | None = Field(
+        None,
+        description="Webhooks go out through this proxy by CONNECT, http:// ones too: http://user:password@host:port",
+        repr=False,
+    )
+    egress_proxy_resolves: bool = Field(
+        False,
+        description="The proxy is given names instead of checked addresses, and is trusted to refuse internal ones",
+    )
     master_key: str | None = Field(
         None,
         description="Encrypts signing secrets: base64 of 32 bytes; default: a file beside the data, on PostgreSQL none",
@@ -79,6 +89,20 @@ class Settings(BaseModel):
         for network in networks:
             ipaddress.ip_network(network)
         return networks
+
+    @field_validator("egress_proxy")
+    @classmethod
+    def _check_proxy(cls, url: str | None) -> str | None:
+        if url is not None:
+            parse_proxy_url(url)
+        return url
+
+    @field_validator("egress_proxy_resolves")
+    @classmethod
+    def _check_resolving(cls, resolves: bool, info: Any) -> bool:
+        if resolves and info.data.get("egress_proxy", "") is None:
+            raise ValueError("there is no egress_proxy that could")
+        return resolves
 
     @field_validator("heartbeat_s")
     @classmethod

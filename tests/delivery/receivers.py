@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from onbeat.clock import ManualClock
-from onbeat.delivery.dialer import DialLimits
+from onbeat.delivery.limits import DialLimits, SenderLimits
 from onbeat.delivery.request import Delivery
 from onbeat.delivery.resolver import LookupFailed
-from onbeat.delivery.sender import Permit, Sender, SenderLimits
+from onbeat.delivery.sender import Permit, Sender
 from onbeat.domain.egress import EgressRules
+from onbeat.domain.egress_proxy import EgressProxy
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import WebhookTarget
 from onbeat.domain.outcome import Outcome
@@ -214,6 +215,7 @@ class Sending:
     resolver: StubResolver = field(default_factory=lambda: StubResolver({}))
     tls: ssl.SSLContext | None = None
     limits: SenderLimits = SMALL
+    proxy: EgressProxy | None = None
 
     async def __aenter__(self) -> Sending:
         self.sender = Sender(
@@ -223,6 +225,7 @@ class Sending:
             resolver=self.resolver,
             ssl_context=self.tls,
             limits=self.limits,
+            proxy=self.proxy,
         )
         return self
 

@@ -21,9 +21,8 @@ from tests.delivery.receivers import (
     stays_silent,
 )
 
-from onbeat.delivery.dialer import DialLimits
+from onbeat.delivery.limits import DialLimits, SenderLimits
 from onbeat.delivery.request import Delivery
-from onbeat.delivery.sender import SenderLimits
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.outcome import Outcome, OutcomeKind
 

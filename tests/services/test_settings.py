@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onbeat.app.services import egress_proxy
 from onbeat.config import load_settings
 from onbeat.domain.errors import ConfigError
 
@@ -31,3 +32,29 @@ def test_files_that_are_no_text_are_refused_by_name(tmp_path: Path) -> None:
         load_settings(environment={"ONBEAT_MASTER_KEY_FILE": str(path)})
     with pytest.raises(ConfigError):
         load_settings(environment={"ONBEAT_CONFIG": str(path)})
+
+
+def test_a_proxy_comes_whole_from_a_file_and_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "proxy"
+    path.write_text("http://onbeat:hunter2@proxy.example:3128\n")
+    settings = load_settings(environment={"ONBEAT_EGRESS_PROXY_FILE": str(path), "ONBEAT_EGRESS_PROXY_RESOLVES": "1"})
+    proxy = egress_proxy(settings)
+    assert proxy is not None
+    assert (proxy.host, proxy.port, proxy.resolves) == ("proxy.example", 3128, True)
+    assert "hunter2" not in repr(settings)
+    assert egress_proxy(load_settings(environment={})) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "field"),
+    [
+        ({"ONBEAT_EGRESS_PROXY": "http://u:hunter2@proxy.example"}, "egress_proxy"),
+        ({"ONBEAT_EGRESS_PROXY": "https://u:hunter2@proxy.example:1"}, "egress_proxy"),
+        ({"ONBEAT_EGRESS_PROXY_RESOLVES": "true"}, "egress_proxy_resolves"),
+    ],
+)
+def test_a_proxy_that_cannot_be_meant_is_refused_without_its_password(environment: dict[str, str], field: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_settings(environment=environment)
+    assert raised.value.field == field
+    assert "hunter2" not in str(raised.value)

@@ -16,7 +16,7 @@ from onbeat.api.context import ApiContext
 from onbeat.app.api_server import ApiServer
 from onbeat.app.opening import open_for_node
 from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
-from onbeat.app.services import Services
+from onbeat.app.services import Services, egress_proxy
 from onbeat.config import Settings
 from onbeat.delivery.sender import Sender
 from onbeat.domain.egress import EgressRules
@@ -150,7 +150,12 @@ class _Node:
             heartbeat_s=settings.heartbeat_s,
             on_end=self._report_fire if self._dev is not None and self._dev.on_fire is not None else None,
         )
-        sender = Sender(rules=services.egress, clock=services.clock, ask_permit=worker.ask_permit)
+        sender = Sender(
+            rules=services.egress,
+            clock=services.clock,
+            ask_permit=worker.ask_permit,
+            proxy=egress_proxy(settings),
+        )
         worker.attach(sender)
         services.running.listen(worker.cancel)
         services.running.listen_for_doubt(worker.doubt)

@@ -9,7 +9,7 @@ import random
 import structlog
 
 from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
-from onbeat.app.services import egress_rules
+from onbeat.app.services import egress_proxy, egress_rules
 from onbeat.client.link import HttpLink
 from onbeat.clock import DatabaseClock
 from onbeat.config import Settings
@@ -43,7 +43,12 @@ async def run_worker(*, server: str, key: str | None, name: str | None, concurre
             heartbeat_s=settings.heartbeat_s,
             claim_wait_s=REMOTE_CLAIM_WAIT_S,
         )
-        sender = Sender(rules=egress_rules(settings), clock=clock, ask_permit=worker.ask_permit)
+        sender = Sender(
+            rules=egress_rules(settings),
+            clock=clock,
+            ask_permit=worker.ask_permit,
+            proxy=egress_proxy(settings),
+        )
         worker.attach(sender)
         supervisor = Supervisor(on_failure=stop.trigger)
         supervisor.start([*worker.loops, clock_loop(clock)])

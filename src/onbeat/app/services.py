@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from onbeat.clock import DatabaseClock
 from onbeat.config import Settings
 from onbeat.domain.egress import EgressRules
+from onbeat.domain.egress_proxy import EgressProxy, parse_proxy_url
 from onbeat.domain.errors import ConfigError
 from onbeat.services.almanac import Almanac
 from onbeat.services.api_keys import ApiKeys
@@ -150,6 +151,13 @@ def egress_rules(settings: Settings) -> EgressRules:
         nat64=settings.nat64,
         own=own,
     )
+
+
+def egress_proxy(settings: Settings) -> EgressProxy | None:
+    """What webhooks go out through, as configured; None: nothing."""
+    if settings.egress_proxy is None:
+        return None
+    return parse_proxy_url(settings.egress_proxy, resolves=settings.egress_proxy_resolves)
 
 
 def _build_services(

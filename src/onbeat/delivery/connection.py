@@ -12,8 +12,8 @@ from typing import Protocol, cast
 from onbeat.delivery.response import ResponseReader
 
 
-class ConnectionOwner(Protocol):
-    """Who is told."""
+class ExchangeOwner(Protocol):
+    """Who asked, and is told what came of it."""
 
     def exchange_ended(self, connection: Connection, reader: ResponseReader, *, unread: bool) -> None:
         """The exchange is over. The reader says what came, perhaps nothing at all.
@@ -21,6 +21,10 @@ class ConnectionOwner(Protocol):
         `unread`: it is certain that no byte of the request reached the receiver's host (see `_is_unread`).
         """
         ...
+
+
+class ConnectionHolder(Protocol):
+    """Who keeps the connection."""
 
     def connection_closed(self, connection: Connection) -> None:
         """The connection is gone; an exchange has been reported before."""
@@ -30,10 +34,11 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """A keep-alive connection. Reads nothing that was not asked for: bytes between exchanges close it."""
 
-    def __init__(self, *, owner: ConnectionOwner, connected: socket.socket) -> None:
+    def __init__(self, *, owner: ExchangeOwner, holder: ConnectionHolder, connected: socket.socket) -> None:
         self.exchanges = 0
         self.idle_since = 0.0
         self._owner = owner
+        self._holder = holder
         self._socket = connected
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
@@ -86,7 +91,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._end_exchange(unread=False)
         self._transport = None
-        self._owner.connection_closed(self)
+        self._holder.connection_closed(self)
 
     def _end_exchange(self, *, unread: bool) -> None:
         reader, self._reader = self._reader, None

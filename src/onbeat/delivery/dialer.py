@@ -9,71 +9,59 @@ Owns the order of these steps, which is the egress guard (reliability §3.1 S1, 
    socket's peer is compared with the address that was judged.
 4. The next address is tried only after a failure to connect, IPv6 and IPv4 by turns, each with its own short budget.
 5. TLS names and verifies the URL's host, whatever address was dialled.
+
+Behind an egress proxy the same holds, with "dialled" meaning what the proxy is asked to CONNECT to: the judged
+address. A guard whose answer the proxy may look up again would be no guard. Proxies that allow by name need the name;
+for them the operator says `egress_proxy_resolves`, and then steps 1 to 3 for names are the proxy's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from itertools import zip_longest
-from pathlib import Path
+from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeVar
 
 import structlog
 
+from onbeat.delivery.failure import DialFailed
+from onbeat.delivery.limits import DialLimits
 from onbeat.delivery.resolver import LookupFailed, Resolver
+from onbeat.delivery.sockets import alternate_families, connect_first
+from onbeat.delivery.tls import speak_tls
+from onbeat.delivery.tunnel import CLOSED, TunnelRefused, open_tunnel
 from onbeat.domain.egress import Address, Deny, EgressRules, vet
+from onbeat.domain.egress_proxy import EgressProxy
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.webhook_url import WebhookUrl
 
 _MAX_ADDRESSES: Final = 16
-_TLS_SHUTDOWN_S: Final = 1.0  # how long a peer may take to say goodbye before its socket is closed anyway
+_NOT_ALLOWED: Final = "the host's address is not one that webhooks may reach"
 
 log = structlog.get_logger(__name__)
 
 Opened = TypeVar("Opened", bound=asyncio.Protocol)
 
 
-class DialFailed(Exception):
-    """No connection. Nothing was sent. `reason` is fixed words: it never names an address of ours."""
-
-    def __init__(self, kind: OutcomeKind, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class DialLimits:
-    """Budgets in seconds, each inside the attempt's own timeout."""
-
-    resolve_s: float = 5.0  # one retransmission of a usual resolver
-    connect_s: float = 3.0  # per address, so that a dead IPv6 route leaves time for IPv4
-    tls_s: float = 5.0
-
-
-def create_tls_context(*, ca_file: Path | None = None) -> ssl.SSLContext:
-    """TLS 1.2 or newer, certificate and host name verified; `ca_file` adds a private authority to the system's."""
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_file is not None:
-        context.load_verify_locations(cafile=ca_file)
-    return context
-
-
 class Dialer:
     """Opens one connection at a time for whoever asks; keeps none."""
 
-    def __init__(self, *, rules: EgressRules, resolver: Resolver, tls: ssl.SSLContext, limits: DialLimits) -> None:
+    def __init__(
+        self,
+        *,
+        rules: EgressRules,
+        resolver: Resolver,
+        tls: ssl.SSLContext,
+        limits: DialLimits,
+        proxy: EgressProxy | None = None,
+    ) -> None:
         self._rules = rules
         self._resolver = resolver
         self._tls = tls
         self._limits = limits
+        self._proxy = proxy
 
     async def dial(
         self, url: WebhookUrl, *, protocol: Callable[[socket.socket], Opened], limit_s: float | None = None
@@ -84,21 +72,38 @@ class Dialer:
         """
         try:
             async with asyncio.timeout(limit_s):
-                resolve_s, tls_s = (self._limits.resolve_s, self._limits.tls_s) if limit_s is None else (None, None)
-                addresses = self._judge(url, await self._resolve(url, limit_s=resolve_s))
-                connected = await self._connect_first(addresses, port=url.port, total_s=limit_s)
-                return await self._speak(connected, url, protocol=protocol, limit_s=tls_s)
+                connected = await self._reach(url, total_s=limit_s)
+                return await self._speak(connected, url, protocol=protocol, total_s=limit_s)
         except TimeoutError:
             raise DialFailed(OutcomeKind.TIMEOUT_BEFORE_SEND, "there was no connection in time") from None
 
-    async def _resolve(self, url: WebhookUrl, *, limit_s: float | None) -> Sequence[str]:
+    async def _reach(self, url: WebhookUrl, *, total_s: float | None) -> socket.socket:
+        proxy = self._proxy
+        if proxy is not None and proxy.resolves and url.address is None:
+            return await self._tunnel(f"{url.host}:{url.port}", proxy, total_s=total_s)
+        addresses = self._judge(url, await self._find_addresses(url, total_s=total_s))
+        if proxy is not None:
+            return await self._tunnel_first(addresses, proxy, port=url.port, total_s=total_s)
+        return await connect_first(addresses, port=url.port, limit_s=self._connect_s(addresses, total_s=total_s))
+
+    def _connect_s(self, addresses: Sequence[Address], *, total_s: float | None) -> float:
+        # Shared by the addresses, so that a dead first one does not use up the others' time.
+        return self._limits.connect_s if total_s is None else total_s / len(addresses)
+
+    async def _look_up(self, host: str, *, port: int, total_s: float | None) -> Sequence[str]:
+        try:
+            async with asyncio.timeout(self._limits.resolve_s if total_s is None else None):
+                return await self._resolver.resolve(host, port=port)
+        except TimeoutError:
+            raise LookupFailed("the name server did not answer in time") from None
+
+    # ---- the guard
+
+    async def _find_addresses(self, url: WebhookUrl, *, total_s: float | None) -> Sequence[str]:
         if url.address is not None:
             return (url.host,)
         try:
-            async with asyncio.timeout(limit_s):
-                return await self._resolver.resolve(url.host, port=url.port)
-        except TimeoutError:
-            raise DialFailed(OutcomeKind.DNS, "the name server did not answer in time") from None
+            return await self._look_up(url.host, port=url.port, total_s=total_s)
         except LookupFailed as failure:
             raise DialFailed(OutcomeKind.DNS, str(failure)) from None
 
@@ -107,45 +112,61 @@ class Dialer:
             verdict = vet(text, rules=self._rules)
             if isinstance(verdict, Deny):
                 log.warning("egress_denied", host=url.host, address=text, reason=verdict.reason)
-                raise DialFailed(OutcomeKind.BLOCKED, "the host's address is not one that webhooks may reach")
+                raise DialFailed(OutcomeKind.BLOCKED, _NOT_ALLOWED)
         if not answer:
             raise DialFailed(OutcomeKind.DNS, "there is no such host name")
-        return _alternate_families([ip_address(text) for text in answer])[:_MAX_ADDRESSES]
+        return alternate_families([ip_address(text) for text in answer])[:_MAX_ADDRESSES]
 
-    async def _connect_first(self, addresses: Sequence[Address], *, port: int, total_s: float | None) -> socket.socket:
-        # Shared by the addresses, so that a dead first one does not use up the others' time.
-        limit_s = self._limits.connect_s if total_s is None else total_s / len(addresses)
-        failure = DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
+    # ---- through the proxy
+
+    async def _tunnel_first(
+        self, addresses: Sequence[Address], proxy: EgressProxy, *, port: int, total_s: float | None
+    ) -> socket.socket:
+        """A tunnel to the first address that the proxy reaches."""
+        failure = DialFailed(OutcomeKind.PROXY, "the egress proxy was not asked")
         for address in addresses:
             try:
-                return await self._connect(address, port=port, limit_s=limit_s)
-            except DialFailed as error:
-                failure = error
+                return await self._tunnel(_place(address, port), proxy, total_s=total_s)
+            except TunnelRefused as refused:
+                failure = refused
+                if not refused.may_be_the_address:
+                    break
         raise failure
 
-    async def _connect(self, address: Address, *, port: int, limit_s: float) -> socket.socket:
+    async def _tunnel(self, target: str, proxy: EgressProxy, *, total_s: float | None) -> socket.socket:
+        connected = await self._connect_proxy(proxy, total_s=total_s)
         try:
-            family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
-            connecting = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            raise DialFailed(OutcomeKind.REFUSED, _describe(error)) from None
-        try:
-            connecting.setblocking(False)
-            connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(limit_s):
-                await asyncio.get_running_loop().sock_connect(connecting, (str(address), port))
-            if ip_address(connecting.getpeername()[0]) != address:
-                raise DialFailed(OutcomeKind.BLOCKED, "the connection led to another address")
-        except TimeoutError:
-            connecting.close()
-            raise DialFailed(OutcomeKind.TIMEOUT_BEFORE_SEND, "the host did not accept a connection in time") from None
-        except OSError as error:
-            connecting.close()
-            raise DialFailed(OutcomeKind.REFUSED, _describe(error)) from None
+            address, port, *_ = connected.getpeername()
+            if target in (_place(ip_address(address), port), f"{proxy.host}:{proxy.port}"):
+                # What listens there may trust whoever can reach it, and it answers more than CONNECT.
+                log.warning("egress_denied", host=target, reason="the egress proxy itself")
+                raise DialFailed(OutcomeKind.BLOCKED, _NOT_ALLOWED)
+            tunnel_s = self._limits.tunnel_s if total_s is None else None
+            await open_tunnel(connected, proxy=proxy, target=target, limit_s=tunnel_s)
+        except OSError:  # reset before it could be asked
+            connected.close()
+            raise TunnelRefused(CLOSED) from None
         except BaseException:
-            connecting.close()
+            connected.close()
             raise
-        return connecting
+        return connected
+
+    async def _connect_proxy(self, proxy: EgressProxy, *, total_s: float | None) -> socket.socket:
+        """Its addresses are the operator's word, private ones as a rule, and are not judged."""
+        try:
+            if proxy.address is not None:
+                addresses: list[Address] = [proxy.address]
+            else:
+                answer = await self._look_up(proxy.host, port=proxy.port, total_s=total_s)
+                addresses = alternate_families([ip_address(text) for text in answer])[:_MAX_ADDRESSES]
+            limit_s = self._connect_s(addresses, total_s=total_s)
+            return await connect_first(addresses, port=proxy.port, limit_s=limit_s)
+        except LookupFailed:
+            raise DialFailed(OutcomeKind.PROXY, "the egress proxy's name did not resolve") from None
+        except DialFailed as failure:
+            raise DialFailed(OutcomeKind.PROXY, f"the egress proxy was not reached: {failure.reason}") from None
+
+    # ---- what is spoken
 
     async def _speak(
         self,
@@ -153,49 +174,23 @@ class Dialer:
         url: WebhookUrl,
         *,
         protocol: Callable[[socket.socket], Opened],
-        limit_s: float | None,
+        total_s: float | None,
     ) -> Opened:
-        loop = asyncio.get_running_loop()
-        try:  # the socket is the loop's from here on, which closes it with the transport
-            if url.scheme == "http":
-                return (await loop.create_connection(lambda: protocol(connected), sock=connected))[1]
-            async with asyncio.timeout(limit_s):
-                _, opened = await loop.create_connection(
-                    lambda: protocol(connected),
-                    sock=connected,
-                    ssl=self._tls,
-                    server_hostname=url.host,
-                    ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
-                )
-                return opened
-        except TimeoutError:
-            raise DialFailed(OutcomeKind.TIMEOUT_BEFORE_SEND, "the TLS handshake did not end in time") from None
-        except ssl.SSLCertVerificationError as error:
-            raise DialFailed(OutcomeKind.TLS, f"certificate not accepted: {error.verify_message}") from None
-        except ssl.SSLError as error:
-            raise DialFailed(OutcomeKind.TLS, f"TLS failed: {error.reason or 'no reason given'}") from None
-        except (OSError, ssl.CertificateError):
-            raise DialFailed(OutcomeKind.TLS, "the host closed the connection during the TLS handshake") from None
+        if url.scheme == "https":
+            return await speak_tls(
+                connected,
+                host=url.host,
+                context=self._tls,
+                protocol=lambda: protocol(connected),
+                limit_s=self._limits.tls_s if total_s is None else None,
+            )
+        try:
+            loop = asyncio.get_running_loop()
+            return (await loop.create_connection(lambda: protocol(connected), sock=connected))[1]
+        except OSError:
+            raise DialFailed(OutcomeKind.REFUSED, "the host closed the connection at once") from None
 
 
-def _alternate_families(addresses: Sequence[Address]) -> list[Address]:
-    """The order of the answer, with the families by turns (RFC 8305 §4), beginning with the preferred one."""
-    first_kind = type(addresses[0])
-    preferred = [address for address in addresses if isinstance(address, first_kind)]
-    others = [address for address in addresses if not isinstance(address, first_kind)]
-    turns = zip_longest(preferred, others)
-    return [address for turn in turns for address in turn if isinstance(address, IPv4Address | IPv6Address)]
-
-
-def _describe(error: OSError) -> str:
-    match error.errno:
-        case errno.ECONNREFUSED:
-            return "the host refused the connection"
-        case errno.ECONNRESET:
-            return "the host reset the connection"
-        case errno.ENETUNREACH | errno.EHOSTUNREACH | errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
-            return "there is no route to the host"
-        case errno.EMFILE | errno.ENFILE:
-            return "the worker has no free file descriptors"
-        case _:
-            return "the host could not be reached"
+def _place(address: Address, port: int) -> str:
+    """host:port, as CONNECT names it."""
+    return f"[{address}]:{port}" if isinstance(address, IPv6Address) else f"{address}:{port}"

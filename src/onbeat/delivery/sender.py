@@ -17,10 +17,8 @@ Every delivery gets exactly one outcome. What is promised of the moment before t
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -28,13 +26,17 @@ import structlog
 from onbeat.clock import Clock
 from onbeat.delivery.attempt import Attempt, OnOutcome, read_outcome
 from onbeat.delivery.connection import Connection
-from onbeat.delivery.dialer import Dialer, DialFailed, DialLimits, create_tls_context
-from onbeat.delivery.pool import Pool
-from onbeat.delivery.request import Delivery, Origin, RequestTemplate, build_request, check_delivery, prepare
+from onbeat.delivery.connections import Connections
+from onbeat.delivery.dialer import Dialer
+from onbeat.delivery.limits import SenderLimits
+from onbeat.delivery.request import Delivery, build_request, check_delivery
 from onbeat.delivery.resolver import Resolver, SystemResolver
 from onbeat.delivery.response import ResponseReader
+from onbeat.delivery.templates import Templates
 from onbeat.delivery.timer import TimerWheel
+from onbeat.delivery.tls import create_tls_context
 from onbeat.domain.egress import EgressRules
+from onbeat.domain.egress_proxy import EgressProxy
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_run_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -42,24 +44,11 @@ from onbeat.domain.outcome import Outcome, OutcomeKind
 Permit = Callable[[Delivery], Awaitable[bool]]
 """May this attempt begin now? Many are asked at once: the implementation batches them."""
 
-_MAX_TEMPLATES: Final = 50_000
 _OVER_BEFORE_SEND: Final = "the time was over before the request could be sent"
 _OVER_UNANSWERED: Final = "the request was sent and the time was over before an answer came"
 _US: Final = 1e6
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SenderLimits:
-    """Lengths in seconds."""
-
-    dial: DialLimits = field(default_factory=DialLimits)
-    permit_s: float = 2.0  # design §3: a lease permits to begin for 2 s
-    connections_per_origin: int = 64
-    idle_connections: int = 256  # over all origins
-    idle_s: float = 4.0  # shorter than the 5 s after which common servers hang up on an idle client
-    timer_step_s: float = 0.02
 
 
 class Sender:
@@ -74,29 +63,26 @@ class Sender:
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
         limits: SenderLimits | None = None,
+        proxy: EgressProxy | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rules = rules
         self._clock = clock
         self._ask_permit = ask_permit
         self._limits = limits = limits or SenderLimits()
         self._own_resolver = SystemResolver() if resolver is None else None
-        self._dialer = Dialer(
+        dialer = Dialer(
             rules=rules,
             resolver=resolver or self._own_resolver or SystemResolver(),
             tls=ssl_context or create_tls_context(),
             limits=limits.dial,
+            proxy=proxy,
         )
+        self._connections = Connections(dialer=dialer, limits=limits, user=self)
         self._deadlines = TimerWheel(self._loop, step_s=limits.timer_step_s, ring=self._expire)
-        self._templates: dict[tuple[int, int], RequestTemplate] = {}
+        self._templates = Templates(rules=rules)
         self._attempts: dict[Delivery, Attempt] = {}
         self._served: dict[Connection, Attempt] = {}
-        self._pools: dict[Origin, Pool] = {}
-        self._pool_of: dict[Connection, Pool] = {}
-        self._idle_count = 0
         self._ready: list[tuple[Attempt, Connection]] = []
-        self._sweep: asyncio.TimerHandle | None = None
-        self._last_gone = asyncio.Event()
         self._closed = False
 
     @property
@@ -121,6 +107,7 @@ class Sender:
     async def close(self) -> None:
         """End everything: what was not sent as INTERRUPTED, what was sent and not answered as NO_ANSWER."""
         self._closed = True
+        self._connections.refuse_idle()
         tasks = [attempt.task for attempt in self._attempts.values() if attempt.task is not None]
         for attempt in list(self._attempts.values()):
             self._stop(
@@ -129,13 +116,8 @@ class Sender:
                 sent=(OutcomeKind.NO_ANSWER, "the worker stopped before an answer came"),
             )
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in list(self._pool_of):
-            connection.abandon()
-        if self._pool_of:
-            await self._last_gone.wait()
+        await self._connections.close()
         self._deadlines.stop()
-        if self._sweep is not None:
-            self._sweep.cancel()
         if self._own_resolver is not None:
             self._own_resolver.close()
 
@@ -144,7 +126,7 @@ class Sender:
     def _begin(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
         started_at, started = self._clock.now(), self._loop.time()
         try:
-            template = self._template_of(delivery)
+            template = self._templates.template_of(delivery)
             check_delivery(delivery)
         except DefinitionError as error:
             self._refuse(delivery, f"{error.reason_code}: {error.detail}", on_outcome, started_at=started_at)
@@ -165,71 +147,19 @@ class Sender:
             self._fail(attempt, OutcomeKind.TIMEOUT_BEFORE_SEND, _OVER_BEFORE_SEND)
         else:
             attempt.step = self._deadlines.add(attempt, at=started + timeout_s)
-            self._find_connection(attempt)
+            self._connections.find(attempt)
 
     def _refuse(self, delivery: Delivery, words: str, on_outcome: OnOutcome, *, started_at: int) -> None:
         self._tell(delivery, Outcome(OutcomeKind.UNSENDABLE, started_at, 0, error=words), on_outcome)
 
-    def _template_of(self, delivery: Delivery) -> RequestTemplate:
-        version = (delivery.key.job_id, delivery.job_version)
-        template = self._templates.get(version)
-        if template is None:
-            template = prepare(delivery, rules=self._rules)
-            if len(self._templates) >= _MAX_TEMPLATES:
-                del self._templates[next(iter(self._templates))]  # the oldest; it is cheap to make again
-            self._templates[version] = template
-        return template
-
-    def _find_connection(self, attempt: Attempt) -> None:
-        origin = attempt.template.origin
-        pool = self._pools.get(origin)
-        if pool is None:
-            pool = self._pools[origin] = Pool(origin, max_connections=self._limits.connections_per_origin)
-        connection = self._take_idle(pool)
-        if connection is not None:
-            self._start(attempt, connection)
-        elif pool.has_place:
-            self._open(attempt, pool)
-        else:
-            pool.waiting.append(attempt)
-
-    def _open(self, attempt: Attempt, pool: Pool) -> None:
-        def make(connected: socket.socket) -> Connection:
-            return Connection(owner=self, connected=connected)
-
-        pool.taken += 1
-        limit_s = attempt.delivery.connect_timeout_s
-        task = self._loop.create_task(self._dialer.dial(attempt.template.url, protocol=make, limit_s=limit_s))
-        attempt.task = task
-        # Not a coroutine around the dial: a task that is cancelled before its first step runs none of its own code,
-        # and the place would be lost.
-        task.add_done_callback(lambda done: self._end_dial(attempt, pool, done))
-
-    def _end_dial(self, attempt: Attempt, pool: Pool, dialled: asyncio.Task[Connection]) -> None:
-        attempt.task = None
-        connection, failure = None, DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
-        if not dialled.cancelled():
-            error = dialled.exception()
-            if error is None:
-                connection = dialled.result()
-            elif isinstance(error, DialFailed):
-                failure = error
-            else:
-                log.error("dial_failed", host=attempt.template.url.host, exc_info=error)
-        if connection is None or not connection.is_open:
-            self._give_place_back(pool)
-            if not attempt.ended:
-                self._fail(attempt, failure.kind, failure.reason)
-            return
-        self._pool_of[connection] = pool
-        if attempt.ended:
-            self._release(connection)
-        else:
-            self._start(attempt, connection)
-
     # ---- from connection to request
 
-    def _start(self, attempt: Attempt, connection: Connection) -> None:
+    def connection_failed(self, attempt: Attempt, kind: OutcomeKind, reason: str) -> None:
+        """See ConnectionUser."""
+        self._fail(attempt, kind, reason)
+
+    def connection_found(self, attempt: Attempt, connection: Connection) -> None:
+        """See ConnectionUser."""
         # All requests of a step of the loop leave one after the other: a receiver that is woken up once finds several.
         # Written between answers, each would pay for waking a receiver that has just gone to sleep (measured: half
         # the throughput).
@@ -243,9 +173,9 @@ class Sender:
         permitted: list[tuple[Attempt, Connection, bytes]] = []
         for attempt, connection in ready:
             if attempt.ended:
-                self._release(connection)
+                self._connections.release(connection)
             elif not connection.is_open:
-                self._find_connection(attempt)
+                self._connections.find(attempt)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)
             else:
@@ -270,40 +200,27 @@ class Sender:
         if not permit.cancelled() and (error := permit.exception()) is not None:
             log.error("permit_failed", run_id=format_run_id(attempt.delivery.key), exc_info=error)
         if attempt.ended:
-            self._release(connection)
+            self._connections.release(connection)
         elif permit.cancelled() or permit.exception() is not None or not permit.result():
-            self._release(connection)
+            self._connections.release(connection)
             self._fail(attempt, OutcomeKind.INTERRUPTED, "the permit to begin was not renewed")
         else:
             attempt.granted = asked_at
-            self._start(attempt, connection)  # looks at the time again: asking may have taken long
+            self.connection_found(attempt, connection)  # looks at the time again: asking may have taken long
 
     # ---- from answer to outcome
 
     def exchange_ended(self, connection: Connection, reader: ResponseReader, *, unread: bool) -> None:
-        """See ConnectionOwner."""
+        """See ExchangeOwner."""
         attempt = self._served.pop(connection)
         attempt.connection = None
         if unread and connection.exchanges > 1 and not attempt.resent:
             attempt.resent = True
-            # Not counted against the limit: the connection that died still holds its place for a moment.
-            self._open(attempt, self._pool_of[connection])
+            self._connections.replace(connection, attempt)
             return
         if reader.reusable:
-            self._release(connection)
+            self._connections.release(connection)
         self._end(attempt, self._outcome_of(attempt, reader))
-
-    def connection_closed(self, connection: Connection) -> None:
-        """See ConnectionOwner."""
-        pool = self._pool_of.pop(connection, None)
-        if pool is None:
-            return  # lost before its dial was over, which gives the place back
-        if connection in pool.idle:
-            pool.idle.remove(connection)
-            self._idle_count -= 1
-        self._give_place_back(pool)
-        if self._closed and not self._pool_of:
-            self._last_gone.set()
 
     def _expire(self, attempt: Attempt) -> None:
         self._stop(
@@ -354,47 +271,3 @@ class Sender:
         except Exception as error:
             # We may stand inside a callback of the loop, which would close a healthy connection over this.
             log.error("on_outcome_failed", run_id=format_run_id(delivery.key), exc_info=error)
-
-    # ---- places and idle connections
-
-    def _take_idle(self, pool: Pool) -> Connection | None:
-        while pool.idle:
-            connection = pool.idle.pop()
-            self._idle_count -= 1
-            if connection.is_open:
-                return connection
-        return None
-
-    def _release(self, connection: Connection) -> None:
-        """Give an open connection to whoever waits for it, or keep it for a while."""
-        pool = self._pool_of.get(connection)
-        if pool is None or not connection.is_open:
-            return
-        attempt = pool.next_waiting()
-        if attempt is not None:
-            self._start(attempt, connection)
-        elif self._closed or self._idle_count >= self._limits.idle_connections:
-            connection.close()
-        else:
-            connection.idle_since = self._loop.time()
-            pool.idle.append(connection)
-            self._idle_count += 1
-            if self._sweep is None:
-                self._sweep = self._loop.call_later(self._limits.idle_s, self._close_idle)
-
-    def _close_idle(self) -> None:
-        self._sweep = None
-        used_before = self._loop.time() - self._limits.idle_s
-        for pool in self._pools.values():
-            while pool.idle and pool.idle[0].idle_since <= used_before:
-                pool.idle.pop(0).close()
-                self._idle_count -= 1
-        if self._idle_count:
-            self._sweep = self._loop.call_later(self._limits.idle_s / 2, self._close_idle)
-
-    def _give_place_back(self, pool: Pool) -> None:
-        pool.taken -= 1
-        while pool.has_place and (attempt := pool.next_waiting()) is not None:
-            self._open(attempt, pool)
-        if pool.is_unused:
-            self._pools.pop(pool.origin, None)

@@ -19,6 +19,7 @@ class OutcomeKind(StrEnum):
     DNS = "dns_error"  # the name did not resolve
     TLS = "tls_error"  # the certificate or the handshake was not acceptable
     BLOCKED = "blocked_address"  # the egress guard refused an address
+    PROXY = "proxy_error"  # the operator's egress proxy was not to be had, or opened no tunnel
     TIMEOUT_BEFORE_SEND = "timeout_before_send"  # no byte of the request left in time
     NO_ANSWER = "no_answer"  # bytes were sent and no status line came: the effect is unknown
     BAD_RESPONSE = "bad_response"  # bytes came that are no HTTP response
@@ -36,6 +37,7 @@ SENT_NOTHING = frozenset(
         OutcomeKind.DNS,
         OutcomeKind.TLS,
         OutcomeKind.BLOCKED,
+        OutcomeKind.PROXY,
         OutcomeKind.TIMEOUT_BEFORE_SEND,
         OutcomeKind.UNSENDABLE,
         OutcomeKind.INTERRUPTED,

@@ -27,6 +27,7 @@ _RETRYABLE_KINDS = frozenset(
         OutcomeKind.REFUSED,
         OutcomeKind.DNS,
         OutcomeKind.TLS,
+        OutcomeKind.PROXY,
         OutcomeKind.TIMEOUT_BEFORE_SEND,
         OutcomeKind.NO_ANSWER,
         OutcomeKind.BAD_RESPONSE,

@@ -64,6 +64,7 @@ class OutcomeBody(Body):
         "dns_error",
         "tls_error",
         "blocked_address",
+        "proxy_error",
         "timeout_before_send",
         "no_answer",
         "bad_response",
