@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from tests.support.database import look
-from tests.support.receiver import receiving
-from tests.support.scheduler import TARGET, Scheduler, every, scheduling
+from tests.support.receiver import Call, receiving
+from tests.support.scheduler import LEASE_S, TARGET, Scheduler, every, scheduling
 
+from onbeat.delivery.limits import SenderLimits
+from onbeat.delivery.request import Delivery
 from onbeat.delivery.sender import Sender
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import StoreUnavailable
 from onbeat.domain.model import WebhookTarget
+from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import RunState
 from onbeat.loops.supervisor import Supervisor
 from onbeat.loops.worker import Worker
@@ -133,6 +136,54 @@ async def test_a_stop_delivers_what_a_claim_under_way_is_granted(
         assert await draining
         (run,) = await runs_of(scheduler)
         assert (run.state, len(receiver.calls)) == (RunState.SUCCEEDED, 1)
+        await sender.close()
+        await supervisor.stop()
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_a_run_whose_lease_ran_out_unnoticed_is_not_cancelled_by_the_heartbeat_that_came_too_late(
+    scheduler: Scheduler, is_sent: bool
+) -> None:
+    may_answer = asyncio.Event()
+
+    async def answer(_call: Call) -> int:
+        await may_answer.wait()
+        return 200
+
+    async def ask_permit(_delivery: Delivery) -> bool:
+        await may_answer.wait()
+        return False
+
+    ended: list[OutcomeKind] = []
+    async with receiving(answer) as receiver:
+        await scheduler.job(every(3_600), target=WebhookTarget(url=receiver.url))
+        scheduler.clock.advance(3_600)
+        await scheduler.dispatch.fire_due()
+        worker = Worker(
+            scheduler.leasing,
+            clock=scheduler.clock,
+            metrics=Metrics(),
+            capacity=1,
+            heartbeat_s=3_600,
+            on_end=lambda _assignment, outcome: ended.append(outcome.kind),
+        )
+        limits = SenderLimits() if is_sent else SenderLimits(permit_s=-1)
+        sender = Sender(
+            rules=EgressRules.for_development(), clock=scheduler.clock, ask_permit=ask_permit, limits=limits
+        )
+        worker.attach(sender)
+        supervisor = Supervisor(on_failure=lambda: None)
+        supervisor.start(worker.loops)
+        await turns_until(lambda: bool(receiver.calls) if is_sent else sender.in_flight == 1)
+        worker.loops[0].stop()  # what comes back is not claimed again
+        (run,) = await runs_of(scheduler)
+        scheduler.clock.advance(LEASE_S + 1)
+        worker.doubt(run.key)
+        await turns_until(lambda: bool(ended) and not worker.held)
+        (run,) = await runs_of(scheduler)
+        kind = OutcomeKind.NO_ANSWER if is_sent else OutcomeKind.INTERRUPTED
+        assert (ended, run.state, run.attempt) == ([kind], RunState.PENDING, int(is_sent))
+        may_answer.set()
         await sender.close()
         await supervisor.stop()
 

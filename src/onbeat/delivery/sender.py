@@ -104,6 +104,20 @@ class Sender:
         self._stop(attempt, unsent=(OutcomeKind.CANCELLED, words), sent=(OutcomeKind.CANCELLED, words))
         return True
 
+    def lose(self, delivery: Delivery) -> bool:
+        """End a delivery whose lease is over, as INTERRUPTED if nothing was sent and as NO_ANSWER if no answer came: if
+        the scheduler has not noticed yet, it goes by what is reported. False: it is not in flight.
+        """
+        attempt = self._attempts.get(delivery)
+        if attempt is None:
+            return False
+        self._stop(
+            attempt,
+            unsent=(OutcomeKind.INTERRUPTED, "the lease was over before the request was sent"),
+            sent=(OutcomeKind.NO_ANSWER, "the lease was over before an answer came"),
+        )
+        return True
+
     async def close(self) -> None:
         """End everything: what was not sent as INTERRUPTED, what was sent and not answered as NO_ANSWER."""
         self._closed = True

@@ -309,7 +309,11 @@ class Worker:
             held = self._held.get(token)
             if held is None or held.delivery is None or self._sender is None:
                 continue
-            if status != LeaseStatus.LIVE:
-                log.warning("attempt_stopped", run_id=format_run_id(held.assignment.key), reason=status)
+            if status == LeaseStatus.LIVE:
+                continue
+            log.warning("attempt_stopped", run_id=format_run_id(held.assignment.key), reason=status)
+            if status == LeaseStatus.CANCEL:
                 self._sender.cancel(held.delivery)
+            else:  # nobody asked for its end: the lease ran out before this heartbeat came
+                self._sender.lose(held.delivery)
         return self._heartbeat_s
