@@ -29,6 +29,7 @@ from onbeat.testing.events import (
     Conflicted,
     Delivery,
     EndAnswered,
+    EndAsked,
     Extended,
     Granted,
     History,
@@ -219,6 +220,65 @@ def leases_what_has_ended() -> History:
     return with_calls(history, later)
 
 
+def promises(history: History, **promised: object) -> History:
+    (planned,) = history.planned
+    return replace(history, planned=[replace(planned, **promised)])
+
+
+def sends_again_what_is_sent_once() -> History:
+    return promises(history_of("dies_after_sending", "succeeds"), sends_once=True)
+
+
+def gives_up_with_attempts_left() -> History:
+    history = history_of("fails")
+    runs = [replace(run, state=RunState.FAILED) for run in history.runs]
+    return promises(replace(history, runs=runs), attempts=2)
+
+
+def cancels_what_nobody_gave_up() -> History:
+    history = history_of("fails")
+    runs = [replace(run, state=RunState.CANCELLED) for run in history.runs]
+    return promises(replace(history, runs=runs), is_never_cancelled=True)
+
+
+def misses_inside_grace() -> History:
+    mark = replace(run_of(RunKey(1, instant(0)), RunState.MISSED), created_at=instant(29))
+    history = whole([], [mark], [Planned(1, (instant(0),), grace_us=30 * SECOND_US)])
+    return replace(history, disturbed=[(instant(0), instant(40))])
+
+
+def misses_for_no_reason() -> History:
+    mark = run_of(RunKey(1, instant(0)), RunState.MISSED, count=3, until=instant(2))
+    history = whole(
+        [],
+        [replace(mark, created_at=instant(42))],
+        [Planned(1, (instant(0), instant(1), instant(2)), grace_us=30 * SECOND_US)],
+    )
+    return replace(history, disturbed=[(instant(0), instant(3)), (instant(5), instant(8))])
+
+
+def delivers_late_for_no_reason() -> History:
+    history = promises(history_of("dies_before_sending", "succeeds"), late_after_us=SECOND_US)
+    return replace(history, disturbed=[(instant(0) - SECOND_US, instant(0) + SECOND_US // 2)])
+
+
+def calls_the_url_of_another_job() -> History:
+    lives = [Life(RunKey(job_id, instant(0))) for job_id in (1, 2)]
+    for life in lives:
+        life.live("succeeds")
+    history = whole(lives, [], [Planned(job_id, (instant(0),), path=f"/{job_id}") for job_id in (1, 2)])
+    return replace(history, deliveries=[replace(sent, path="/1") for sent in history.deliveries or ()])
+
+
+def leases_beyond_the_limit() -> History:
+    lives = [Life(RunKey(1, instant(0) + second * STEP_US)) for second in range(3)]
+    for life in lives:
+        life.now = instant(0) + 5 * STEP_US
+        life.live("dies_before_sending")
+        life.live("succeeds")
+    return whole(lives, [], [Planned(1, tuple(life.key.scheduled_at for life in lives), limit=2)])
+
+
 BROKEN: list[tuple[Rule, Callable[[], History]]] = [
     (Rule.LOST, loses_an_instant),
     (Rule.LOST, loses_an_instant_behind_a_range),
@@ -247,6 +307,14 @@ BROKEN: list[tuple[Rule, Callable[[], History]]] = [
     (Rule.STALE_ACCEPT, accepts_the_report_of_a_former_handler),
     (Rule.STALE_ACCEPT, accepts_a_finish_twice),
     (Rule.TERMINAL_CHANGED, leases_what_has_ended),
+    (Rule.SENT_AGAIN, sends_again_what_is_sent_once),
+    (Rule.FALSE_CANCEL, cancels_what_nobody_gave_up),
+    (Rule.GAVE_UP_EARLY, gives_up_with_attempts_left),
+    (Rule.UNJUSTIFIED_MISS, misses_inside_grace),
+    (Rule.UNJUSTIFIED_MISS, misses_for_no_reason),
+    (Rule.LATE, delivers_late_for_no_reason),
+    (Rule.MISMATCH, calls_the_url_of_another_job),
+    (Rule.LIMIT_BROKEN, leases_beyond_the_limit),
 ]
 
 
@@ -313,3 +381,36 @@ def test_what_a_test_must_have_seen_and_did_not_is_a_violation() -> None:
     too_little = judge(history, required=replace(enough, reclaims=2, insert_conflicts=3))
     assert [violation.rule for violation in too_little.violations] == [Rule.VACUOUS, Rule.VACUOUS]
     assert "reclaims: 1 seen, at least 2 required" in too_little.explain()
+
+
+def test_promises_that_are_kept_hold() -> None:
+    history = promises(
+        history_of("dies_after_sending", "fails", "succeeds", seconds=3),
+        limit=1,
+        is_never_cancelled=True,
+        attempts=3,
+        late_after_us=SECOND_US,
+        grace_us=SECOND_US,
+        path="/1",
+    )
+    deliveries = [replace(delivery, path="/1") for delivery in history.deliveries or ()]
+    verdict = judge(replace(history, deliveries=deliveries))
+    assert verdict.holds, verdict.explain()
+
+
+def test_a_lease_that_ran_out_or_may_have_been_given_up_counts_to_no_limit() -> None:
+    history = promises(leases_beyond_the_limit(), limit=2)
+    first = grants(history)[0]
+    asked = EndAsked(first.answered_at, first.key, first.token, False)
+    assert judge(with_calls(history, asked)).holds
+
+
+def test_what_waits_in_a_disturbance_is_not_late_and_may_be_missed() -> None:
+    late, missed = delivers_late_for_no_reason(), misses_for_no_reason()
+    assert judge(replace(late, disturbed=[(instant(0), instant(60))])).holds
+    assert judge(replace(missed, disturbed=[(instant(0), instant(60))])).holds
+
+
+def test_a_run_that_a_person_brought_back_is_sent_again() -> None:
+    history = sends_again_what_is_sent_once()
+    assert judge(with_calls(history, revived(history.runs[0].key, instant(1)))).holds

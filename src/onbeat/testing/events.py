@@ -18,12 +18,20 @@ from onbeat.store.values import AttemptView, FinishResult, RunView
 class Planned(msgspec.Struct, frozen=True):
     """The planned instants of one job, ascending: those that must be accounted for, and those that may be.
 
-    An instant that fell between the asking of a create, pause or edit and its answer is one that `may`.
+    An instant that fell between the asking of a create, pause or edit and its answer is one that `may`. What follows
+    are promises of the job's policies; None: that promise is not judged.
     """
 
     job_id: int
     must: tuple[int, ...]
     may: tuple[int, ...] = ()
+    limit: int | None = None  # so many of its runs are leased at a time, at most
+    attempts: int | None = None  # so many attempts, at least, has each of its runs that failed
+    is_never_cancelled: bool = False  # nobody asks for the end of its runs
+    sends_once: bool = False  # at most once: nothing is sent again
+    grace_us: int | None = None  # no instant is missed that is younger
+    late_after_us: int | None = None  # so long a first delivery waits while nothing is disturbed, at most
+    path: str | None = None  # of the URL that this job calls, and no other does
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -33,6 +41,7 @@ class Delivery(msgspec.Struct, frozen=True):
     attempt: int
     arrived_at: int
     status: int | None
+    path: str | None = None  # of the URL that was called
 
 
 class Granted(msgspec.Struct, frozen=True, tag=True):
@@ -108,6 +117,7 @@ class History(msgspec.Struct, frozen=True):
 
     Planned instants up to `cut_off` are judged; by then every run must have had the time to end. `attempts` holds the
     runs whose attempts were read: one without an entry is not judged by them. `deliveries` None: no receiver's log.
+    `disturbed` holds the beginnings and ends of faults, with the time that they take to heal, and of overload.
     """
 
     cut_off: int
@@ -116,6 +126,7 @@ class History(msgspec.Struct, frozen=True):
     attempts: Mapping[RunKey, Sequence[AttemptView]] = {}
     deliveries: Sequence[Delivery] | None = None
     calls: Sequence[Call] = ()
+    disturbed: Sequence[tuple[int, int]] = ()
     live_count: int | None = None  # how many runs the store's own counters call pending or running
 
 
@@ -131,6 +142,13 @@ class Rule(StrEnum):
     UNRECORDED_SEND = "unrecorded_send"  # delivered without a run, or beyond the attempts that the run knows of
     UNEXPLAINED_DUPLICATE = "unexplained_duplicate"  # delivered again without a recorded cause
     FALSE_SUCCESS = "false_success"  # succeeded, and no delivery of it was answered 2xx
+    SENT_AGAIN = "sent_again"  # a run of a job that sends at most once, delivered twice
+    MISMATCH = "mismatch"  # more arrivals at a job's own URL than instants that they can belong to
+    LATE = "late"  # a first delivery that waited for too long while nothing was disturbed
+    UNJUSTIFIED_MISS = "unjustified_miss"  # missed inside grace, or while nothing was disturbed
+    FALSE_CANCEL = "false_cancel"  # ended as cancelled though nobody asked for it
+    GAVE_UP_EARLY = "gave_up_early"  # failed with attempts left
+    LIMIT_BROKEN = "limit_broken"  # more runs of a job leased at a time than it may have
     LEASE_OVERLAP = "lease_overlap"  # two leases of one run at a time
     STALE_ACCEPT = "stale_accept"  # a word under a former lease that was accepted
     TERMINAL_CHANGED = "terminal_changed"  # a run that had ended and was leased again

@@ -21,6 +21,7 @@ from onbeat.store.values import FinishResult
 from onbeat.testing.delivery_rules import broken_by_deliveries
 from onbeat.testing.events import Conflicted, EndAnswered, History, Rule, TakenBack, Violation
 from onbeat.testing.lease_rules import broken_by_leases
+from onbeat.testing.policy_rules import broken_by_policies
 from onbeat.testing.record_rules import broken_by_records
 
 TOLERANCE_US: Final = 100_000
@@ -64,6 +65,7 @@ def judge(history: History, *, required: Seen | None = None, tolerance_us: int =
         *broken_by_records(history),
         *broken_by_deliveries(history, tolerance_us=tolerance_us),
         *broken_by_leases(history),
+        *broken_by_policies(history, tolerance_us=tolerance_us),
         *_vacuous(seen, required or Seen()),
     ]
     return Verdict(violations=tuple(violations), seen=seen)

@@ -48,7 +48,7 @@ def _overlaps(key: RunKey, grants: Sequence[Granted], calls: Sequence[_OfRun]) -
     """A lease certainly holds from its answer until it runs out, or until somebody asks to end it."""
     for held in grants:
         released_at = min(
-            (call.asked_at for call in calls if isinstance(call, EndAsked) and _names(call.token, held)),
+            (call.asked_at for call in calls if isinstance(call, EndAsked) and names(call.token, held)),
             default=None,
         )
         for other in grants:
@@ -83,7 +83,7 @@ def _stale_accepts(key: RunKey, grants: Sequence[Granted], calls: Sequence[_OfRu
             continue
         assert isinstance(call, EndAnswered | Extended)
         for grant in grants:
-            if _names(call.token, grant) and _is_over(grant, calls, by=call):
+            if names(call.token, grant) and _is_over(grant, calls, by=call):
                 word = "finish" if is_end else "heartbeat"
                 yield Violation(
                     Rule.STALE_ACCEPT,
@@ -101,12 +101,12 @@ def _is_over(grant: Granted, calls: Sequence[_OfRun], *, by: EndAnswered | Exten
             return True
         if isinstance(call, TakenBack):
             return True
-        if isinstance(call, EndAnswered) and _names(call.token, grant) and call.result in OVER:
+        if isinstance(call, EndAnswered) and names(call.token, grant) and call.result in OVER:
             return True
     return False
 
 
-def _names(token: bytes, grant: Granted) -> bool:
+def names(token: bytes, grant: Granted) -> bool:
     """Does a word under this token speak of that lease? Handlers have a token of their own, made from the lease's."""
     return token in (grant.token, callback_token(grant.token))
 
