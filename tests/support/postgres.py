@@ -15,6 +15,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ MASTER_KEY = base64.b64encode(bytes(32)).decode()
 """Of every node on these databases."""
 UNPRIVILEGED = "nobody"
 STARTS_WITHIN_S = 60.0
+GUARDIAN = Path(__file__).with_name("postgres_guardian.py")
+GUARDIAN_ENDS_WITHIN_S = 30.0
 _numbers = itertools.count(1)
 
 
@@ -126,19 +129,34 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
-    """A server that ends with the block."""
+    """A server that ends with the block, or with the process if that is killed."""
     directory = Path(tempfile.mkdtemp(prefix="onbeat-postgres-"))
     directory.chmod(0o755)
-    try:
-        server = PostgresServer(directory)
-        server.create()
-        server.start()
+    with _guarded(directory):
         try:
-            yield server
+            server = PostgresServer(directory)
+            server.create()
+            server.start()
+            try:
+                yield server
+            finally:
+                server.stop()
         finally:
-            server.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _guarded(directory: Path) -> Iterator[None]:
+    """With a process beside this one that ends what is left in the directory when this one is gone."""
+    guardian = subprocess.Popen(
+        [sys.executable, str(GUARDIAN), str(directory)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        yield
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        assert guardian.stdin is not None
+        guardian.stdin.close()
+        guardian.wait(GUARDIAN_ENDS_WITHIN_S)
 
 
 class Databases:
