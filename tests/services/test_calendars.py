@@ -79,6 +79,18 @@ async def test_change_after_an_instant_never_fires_it(data: str) -> None:
         assert await records(scheduler, job) == []
 
 
+async def test_change_never_plans_an_instant_that_a_node_with_a_faster_clock_has_recorded(data: str) -> None:
+    async with scheduling(data) as scheduler:
+        await put(scheduler, closed(5))
+        job = await scheduler.job(daily(exclude=("c",)))
+        scheduler.clock.set(nine(0))
+        await scheduler.settle()
+        scheduler.clock.set(nine(0) - SECOND // 10)
+        await put(scheduler, closed(6))
+        assert (await scheduler.jobs.get(job.job_id)).next_fire_at == nine(1)
+        assert [at for at, _state in await records(scheduler, job)] == [nine(0)]
+
+
 async def test_due_instant_that_a_change_takes_away_is_not_fired(data: str) -> None:
     async with scheduling(data) as scheduler:
         await put(scheduler, closed(5))

@@ -7,15 +7,21 @@ from tests.store.factories import LEASE_US, NOW, SECOND, Maker, new_lease, new_r
 
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import RunKey
+from onbeat.domain.recorded import Spans
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.store.contract import Store
-from onbeat.store.values import DueJob, FirePlan, JobChange, LaneHold, Mark, NewRun
+from onbeat.store.values import DueJob, FirePlan, JobChange, LaneHold, Mark, NewRun, Page, RunFilter, StoredJob
 
 HOUR = 3_600 * SECOND
 
 
 def plan(*runs: NewRun, **changes: object) -> FirePlan:
     return FirePlan(**{"next_fire_at": NOW + HOUR, "runs": runs, **changes})  # type: ignore[arg-type]
+
+
+async def set_clock(store: Store, job: StoredJob, next_fire_at: int) -> None:
+    """As a hand would that has the database: no service sets a clock back."""
+    await store.jobs.change(job.job_id, now=NOW, decide=lambda _job: JobChange(next_fire_at=next_fire_at))
 
 
 async def test_due_clocks_are_taken_earliest_first_up_to_the_limit(store: Store, make: Maker) -> None:
@@ -124,6 +130,65 @@ async def test_instant_inside_a_collapsed_mark_is_a_conflict(store: Store, make:
     assert await make.runs(job, new_run(NOW + 5 * SECOND)) == []
     assert await make.runs(job, new_run(NOW + 9 * SECOND)) == []
     assert len(await make.runs(job, new_run(NOW + 10 * SECOND))) == 1
+
+
+@pytest.mark.parametrize("recorded_as", ["pending", "ended", "mark", "range"])
+async def test_range_with_an_instant_that_has_a_record_is_decided_again_without_it(
+    recorded_as: str, store: Store, make: Maker
+) -> None:
+    job = await make.job(next_fire_at=NOW)
+    second, last = NOW + SECOND, NOW + 2 * SECOND
+    span = (second, second)
+    match recorded_as:
+        case "pending":
+            await make.pending(job, second)
+        case "ended":
+            await make.ended(job, second)
+        case "mark":
+            await make.fire(plan(marks=(Mark(second, second, 1, RunState.MISSED),)))
+        case _:
+            span = (NOW - SECOND, second)
+            await make.fire(plan(marks=(Mark(*span, 3, RunState.MISSED),)))
+    await set_clock(store, job, NOW)
+    seen: list[Spans] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        seen.append(due.recorded)
+        marks = [Mark(NOW, last, 3, RunState.MISSED)]
+        if due.recorded:
+            marks = [Mark(at, at, 1, RunState.MISSED) for at in (NOW, last)]
+        return plan(marks=tuple(marks))
+
+    batch = await store.fires.record_due(now=last, limit=10, decide=decide)
+    assert (seen[0], seen[-1], len(set(seen))) == ((), (span,), 2)
+    assert batch.marks == (2 if span[0] == second else 1)
+    found = await store.runs.find(RunFilter(job_id=job.job_id), Page())
+    spans = sorted((run.key.scheduled_at, run.until or run.key.scheduled_at) for run in found)
+    assert spans == ([(NOW, NOW), span, (last, last)] if span[0] == second else [span, (last, last)])
+    assert (await make.reread(job)).next_fire_at == NOW + HOUR
+
+
+async def test_run_by_hand_is_in_no_way_of_a_range(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.finish(*await make.running(job, NOW + 1, trigger=Trigger.MANUAL))
+    await make.pending(job, NOW + 2, trigger=Trigger.MANUAL)
+    await make.fire(plan(marks=(Mark(NOW, NOW + 2 * SECOND, 3, RunState.MISSED),)))
+    assert (await make.view(RunKey(job.job_id, NOW))).count == 3
+
+
+async def test_range_marked_by_a_change_is_decided_again_without_what_is_recorded(store: Store, make: Maker) -> None:
+    job = await make.job()
+    await make.ended(job, NOW)
+    last = NOW + 2 * SECOND
+
+    def decide(found: StoredJob) -> JobChange:
+        first, count = (NOW + SECOND, 2) if found.recorded else (NOW, 3)
+        marks = (Mark(first, last, count, RunState.SKIPPED, SkipReason.PAUSED),)
+        return JobChange(state=JobState.COMPLETED, next_fire_at=None, marks=marks)
+
+    await store.jobs.change(job.job_id, now=last, decide=decide)
+    assert (await make.view(RunKey(job.job_id, NOW))).state is RunState.SUCCEEDED
+    assert (await make.view(RunKey(job.job_id, NOW + SECOND))).count == 2
 
 
 async def test_marks_become_ended_runs(store: Store, make: Maker) -> None:

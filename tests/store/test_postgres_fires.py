@@ -98,12 +98,12 @@ async def insert_all(store: Store, jobs: Sequence[StoredJob]) -> None:
         )
 
 
-async def until_somebody_waits(url: str) -> None:
-    """Until a transaction waits for a lock that another one holds."""
+async def until_somebody_waits(url: str, *, number: int = 1) -> None:
+    """Until so many transactions wait for locks that others hold."""
     connection = await asyncpg.connect(url)
     try:
         async with asyncio.timeout(WAITS_WITHIN_S):
-            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            while await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < number:
                 await asyncio.sleep(0.01)
     finally:
         await connection.close()
@@ -177,6 +177,35 @@ async def test_instant_that_somebody_records_by_another_way_is_one_run_and_a_con
     assert sum(batch.runs for batch in batches) + first + second == ROUNDS
     assert sum(batch.conflicts for batch in batches) == first + second
     assert [batch.parked for batch in batches if batch.parked] == []
+
+
+async def test_instant_whose_run_ends_while_it_is_recorded_again_stays_one_record(
+    nodes: list[Store], make: Maker, url: str
+) -> None:
+    """The clock shows an instant that is recorded, and its run, which waits for a lane, is being cancelled: a statement
+    that inserts would see history without it, and find it gone from the live runs.
+    """
+    job = await make.job(max_running=2)
+    waiting = await make.waiting(job, NOW)
+    first_in_line = await make.waiting(job, NOW + SECOND)
+    somebody = await asyncpg.connect(url)
+    async with somebody.transaction():
+        # Whoever ends a run passes its lane on afterwards, to the first in line: so the cancelling stops halfway.
+        await somebody.execute("SELECT 1 FROM live_runs WHERE scheduled_at = $1 FOR UPDATE", first_in_line.scheduled_at)
+        cancelling = asyncio.create_task(nodes[1].leases.cancel(waiting, now=NOW))
+        await until_somebody_waits(url)
+        again = FirePlan(next_fire_at=NOW + HOUR, runs=(new_run(lane=1),))
+        firing = asyncio.create_task(nodes[2].fires.record_due(now=NOW, limit=10, decide=lambda _due: again))
+        await until_somebody_waits(url, number=2)
+    await somebody.close()
+    assert await cancelling is RunState.CANCELLED
+    batch = await firing
+    assert (batch.runs, batch.conflicts) == (0, 1)
+    found = await nodes[0].runs.find(RunFilter(job_id=job.job_id), Page())
+    assert sorted((run.key.scheduled_at, run.state) for run in found) == [
+        (NOW, RunState.CANCELLED),
+        (NOW + SECOND, RunState.PENDING),
+    ]
 
 
 async def test_pause_sees_the_fire_or_prevents_it(nodes: list[Store], make: Maker, url: str) -> None:

@@ -118,7 +118,9 @@ class Calendars:
         if job.next_fire_at is not None and job.next_fire_at <= now:
             return KEEP
         definition = decode_definition(job.definition)
-        next_fire_at = self._almanac.timetable(job.namespace, definition.schedules, job_id=job.job_id).next_after(now)
+        timetable = self._almanac.timetable(job.namespace, definition.schedules, job_id=job.job_id)
+        # Another node's estimate of the time may be a little ahead, and has recorded what this one takes for future.
+        next_fire_at = timetable.next_after(max(now, job.recorded_until))
         return KEEP if next_fire_at == job.next_fire_at else next_fire_at
 
 

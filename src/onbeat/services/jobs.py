@@ -12,8 +12,10 @@ from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import DefinitionError, JobNotFound, KeyTaken, OnbeatError, StateConflict, VersionMismatch
 from onbeat.domain.ids import JOB_ID_BITS
 from onbeat.domain.kept_out import KeptOut
+from onbeat.domain.misfire import InstantRange
 from onbeat.domain.model import SECOND_US, Definition, WebhookTarget, decode_definition, encode_definition
 from onbeat.domain.preview import kept_out_of
+from onbeat.domain.recorded import without_recorded
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.domain.timetable import after_finish_of, calendar_names
 from onbeat.services.almanac import Almanac
@@ -448,7 +450,9 @@ class Jobs:
         last = timetable.latest(after, now)
         if first is None or last is None or count == 0:
             return ()
-        return (Mark(first, last, count, state, reason),)
+        whole = InstantRange(first, last, count)
+        pieces = without_recorded(timetable, whole, stored.recorded) if stored.recorded else (whole,)
+        return tuple([Mark(piece.first, piece.last, piece.count, state, reason) for piece in pieces])
 
 
 def _after_finish(definition: Definition) -> AfterFinish | None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from onbeat.domain.blackout import FireSplit, open_windows, plan_around
 from onbeat.domain.ids import RunKey
+from onbeat.domain.misfire import InstantRange
 from onbeat.domain.model import SECOND_US, Definition, MisfirePolicy, QueueTarget
 from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.priority import standing
+from onbeat.domain.recorded import Spans, without_recorded
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.domain.timetable import Timetable, only_instant
 from onbeat.services.almanac import Almanac
@@ -85,9 +89,14 @@ class _Batch:
         is_moved = definition.spread_s or definition.jitter_s
         moved = moved_start(definition, job_id=job.job_id) if is_moved else None
         decided = self._decide(due, planned, timetable, due_at=due_at, moved=moved)
+        plan = self._whole(due, planned, decided, moved=moved)
+        return _marking_less(plan, timetable, due.recorded) if due.recorded else plan
+
+    def _whole(self, due: DueJob, planned: Planned, decided: _Decided, *, moved: MovedStart | None) -> FirePlan:
         if decided.plan is not None:
             return decided.plan
-        builder = _PlanBuilder(definition=definition, moved=moved, now=now, reservation=self._reservation)
+        definition = planned.definition
+        builder = _PlanBuilder(definition=definition, moved=moved, now=self._now, reservation=self._reservation)
         builder.mark(decided.split)
         self._admit(decided.split, due, definition, builder)
         return builder.build(decided.split, sets_clock=planned.after_finish is None)
@@ -141,6 +150,22 @@ class _Batch:
             earliest = now + number * definition.misfire.spacing_s * SECOND_US
             ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
             builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
+
+
+def _marking_less(plan: FirePlan, timetable: Timetable, recorded: Spans) -> FirePlan:
+    """The plan with the recorded instants cut out of its marks: the clock was set back behind them."""
+    return replace(
+        plan,
+        marks=tuple(
+            [
+                replace(mark, scheduled_at=piece.first, until=piece.last, count=piece.count)
+                for mark in plan.marks
+                for piece in without_recorded(
+                    timetable, InstantRange(mark.scheduled_at, mark.until, mark.count), recorded
+                )
+            ]
+        ),
+    )
 
 
 class _PlanBuilder:

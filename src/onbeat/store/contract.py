@@ -91,7 +91,8 @@ class Jobs(Protocol):
     ) -> StoredJob | None:
         """Read a job, decide, write: the only way a job changes. Exceptions of `decide` leave nothing behind.
 
-        `decide` sees `recorded_until` too: the newest instant of the job that has a record.
+        `decide` sees `recorded_until` too: the newest instant of the job that has a record. Where a mark would hold an
+        instant that has one, it is asked again with `recorded` and its marks are written instead.
 
         Changes in this order: marks are recorded as ended runs, pending runs are cancelled and running ones asked to
         stop where the change says so, the former definition is kept under its version when the definition changed
@@ -135,9 +136,10 @@ class Calendars(Protocol):
     ) -> Replanned:
         """Take up to `limit` jobs of one changed calendar that were not looked at since, by job_id; set their clocks.
 
-        Asked of active and completed jobs only. An instant moves (or starts) the clock and the job is active; None
-        removes the clock and the job is completed; KEEP changes nothing. No version is raised, and `updated_at` moves
-        only with the state. Where `decide` raises, that job is set to `error` and the others go on.
+        Asked of active and completed jobs only; `decide` sees `recorded_until`, as in `Jobs.change`. An instant moves
+        (or starts) the clock and the job is active; None removes the clock and the job is completed; KEEP changes
+        nothing. No version is raised, and `updated_at` moves only with the state. Where `decide` raises, that job is
+        set to `error` and the others go on.
         How far it came is remembered in the same transaction, so that a crash leaves no job out.
         `revision` is the Store's `almanac_revision` that `decide` knows. Where there is another by now, nothing is
         done though more may wait: what would be decided by former rules would stand as planned anew. No calendar
@@ -233,8 +235,9 @@ class Fires(Protocol):
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody
         else recorded that fire), and a run that one displaces gives it its lane and waits for one again, if it is
-        still pending and unstarted; marks are inserted as ended runs; the clock moves to the plan's `next_fire_at`
-        (None removes it); state and reason are written.
+        still pending and unstarted; marks are inserted as ended runs; where one would hold an instant that has a record
+        (runs by hand are none), `decide` is asked again with `recorded`, and its marks are written instead; the clock
+        moves to the plan's `next_fire_at` (None removes it); state and reason are written.
         A skipped(blackout) mark that follows the job's newest record, itself skipped(blackout) by the same version of
         the job, is added to that range: its `until` and `count` grow, so that a job that is due each second leaves one
         row behind a blackout of hours. If `decide` raises for one job, that job is set to `error` with the exception's

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from onbeat.domain.ids import RunKey
-from onbeat.store.values import DueJob, FiredBatch, FirePlan, Lease, LeasedRun, NewRun, StoredJob
+from onbeat.domain.recorded import Spans
+from onbeat.store.values import DueJob, FiredBatch, FirePlan, JobChange, Lease, LeasedRun, Mark, NewRun, StoredJob
 
 PLANNING_LASTS_S: Final = 0.05
 """Jobs that slept for years under many schedules take tens of ms each: the rest of the batch goes into the next one,
@@ -17,6 +19,8 @@ since heartbeats and finishes wait for this thread.
 """
 
 Decide = Callable[[DueJob], FirePlan]
+MarksAgain = Callable[[Spans], Sequence[Mark]]
+"""The marks that were decided, without the instants that turned out to have a record."""
 
 
 class PlannedFire(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +74,16 @@ def plan_fire(due: DueJob, decide: Decide, *, slot: int) -> PlannedFire:
     if plan.next_fire_at is not None and plan.next_fire_at <= due.due_at:
         raise ValueError(f"its next fire, {plan.next_fire_at}, does not come after {due.due_at}")
     return PlannedFire(due, plan, slot)
+
+
+def marks_without(before: StoredJob, decide: Callable[[StoredJob], JobChange | None]) -> MarksAgain:
+    """How a change of a job decides its marks again."""
+
+    def again(recorded: Spans) -> Sequence[Mark]:
+        change = decide(replace(before, recorded=recorded))
+        return () if change is None else change.marks
+
+    return again
 
 
 def reason_of(error: Exception) -> str:

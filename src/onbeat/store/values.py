@@ -15,6 +15,7 @@ from onbeat.domain.backfill import BackfillOrder, BackfillState
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.outcome import Outcome, Response
+from onbeat.domain.recorded import Spans
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 
 # ---------------------------------------------------------------- jobs
@@ -61,7 +62,8 @@ class StoredJob(msgspec.Struct, frozen=True, gc=False):
     paused_at: int | None = None
     paused_until: int | None = None
     paused_by: str | None = None  # None: its own pause; else the tag of a Pause ("": of everything)
-    recorded_until: int = 0  # the newest instant that has a record; filled for the decision of a change only
+    recorded_until: int = 0  # the newest instant that has a record; filled for decisions that set a clock
+    recorded: Spans = ()  # as in DueJob; filled for the decision of a change only
 
 
 class KeepClock(StrEnum):
@@ -190,6 +192,7 @@ class DueJob(msgspec.Struct, frozen=True, gc=False):
     due_at: int  # the clock's next_fire_at
     holds: tuple[LaneHold, ...]  # every lane that is held, by lane
     waiting: int | None  # `scheduled_at` of the newest schedule-triggered run that waits for a lane
+    recorded: Spans = ()  # filled where a mark that was decided turned out to hold instants that have a record
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

@@ -27,6 +27,9 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
   (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a later statement than the one that took the
   holder's row (`lanes.py`). So one of the two always sees the other, and no run waits for a lane that nobody will pass
   on.
+- The identity of a fire is unique over two tables, live runs and history. A statement sees history as it was when it
+  began, and a live run of that identity as it is. So whoever inserts a run that may be live already locks it first
+  (`recording.insert_runs`), and waits for whoever ends it: the next statement finds it in one of the two.
 - A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
   job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
 

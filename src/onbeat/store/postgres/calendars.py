@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from onbeat.domain.states import JobState
 from onbeat.store.planned import reason_of
 from onbeat.store.postgres.almanac import hold_almanac_revision, raise_almanac_revision
+from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection, Database, LostRaceError
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.locks import lock_jobs
@@ -17,6 +19,7 @@ from onbeat.store.postgres.queries import load_queries
 from onbeat.store.values import KEEP, KeepClock, Replanned, StoredCalendar, StoredJob
 
 _QUERIES = load_queries("calendars")
+_JOBS = load_queries("jobs")
 _PLANNED = frozenset({JobState.ACTIVE, JobState.COMPLETED})
 
 DecideClock = Callable[[StoredJob], int | KeepClock | None]
@@ -78,6 +81,7 @@ class PostgresCalendars:
             if rows:
                 # Before the jobs are read, so that a pause that begins meanwhile is either seen or finds them active.
                 jobs = await lock_jobs(connection, [row[0] for row in rows], slots=self._slots)
+                jobs = await self._with_records(connection, jobs)
                 pauses = await hold_pauses(connection, [namespace])
                 plan = _plan(jobs, decide, pauses)
                 parked = tuple(plan.parked)
@@ -88,6 +92,11 @@ class PostgresCalendars:
             return Replanned(jobs=len(rows), parked=parked, more=more)
 
         return await self._database.write(write)
+
+    async def _with_records(self, connection: Connection, jobs: Sequence[StoredJob]) -> list[StoredJob]:
+        asked = columns(((job.job_id % self._slots, job.job_id) for job in jobs), count=2)
+        found = {row[0]: row[1] for row in await connection.fetch(_JOBS["recorded_until_of_jobs"], *asked)}
+        return [replace(job, recorded_until=found[job.job_id]) for job in jobs]
 
     async def _write_plan(self, connection: Connection, plan: _Plan, *, now: int) -> None:
         if plan.clocks:

@@ -136,6 +136,7 @@ class _Batch:
         self._slots = slots
         self._now = now
         self._stopped: list[int] = []  # jobs whose clocks are to be removed
+        self._newest_live: dict[int, int] = {}
         self.tally = Tally()
         self.parked: list[tuple[int, str]] = []
         self.looked_at = 0
@@ -144,7 +145,8 @@ class _Batch:
         """Read, decide, write."""
         columns = [[clock[column] for clock in clocks] for column in range(3)]
         jobs = {row[0]: tuple(row) for row in await self._connection.fetch(_QUERIES["jobs_of_clocks"], *columns)}
-        busy = [job_id for job_id, row in jobs.items() if row[15]]
+        self._newest_live = {job_id: row[15] for job_id, row in jobs.items() if row[15] is not None}
+        busy = list(self._newest_live)
         lanes = await lock_lanes(self._connection, busy, slots=self._slots) if busy else {}
         fires = self._plan(clocks, jobs, lanes)
         if one_by_one:
@@ -152,7 +154,7 @@ class _Batch:
                 await self._record_or_park(fire)
         else:
             try:
-                await record_fires(self._connection, fires, self.tally, slots=self._slots, now=self._now)
+                await self._record(fires, self.tally)
             except REFUSED as error:
                 raise _BatchRefusedError from error
         await self._settle(fires)
@@ -175,11 +177,22 @@ class _Batch:
                 self.parked.append((job_id, reason_of(error)))
         return fires
 
+    async def _record(self, fires: Sequence[PlannedFire], tally: Tally) -> None:
+        await record_fires(
+            self._connection,
+            fires,
+            tally,
+            decide=self._decide,
+            newest_live=self._newest_live,
+            slots=self._slots,
+            now=self._now,
+        )
+
     async def _record_or_park(self, fire: PlannedFire) -> None:
         own = Tally()
         try:
             async with savepoint(self._connection):
-                await record_fires(self._connection, [fire], own, slots=self._slots, now=self._now)
+                await self._record([fire], own)
         except REFUSED as error:
             self.parked.append((fire.due.job.job_id, reason_of(error)))
         else:

@@ -10,6 +10,7 @@ from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
 from onbeat.store.hints import hint_of_jobs
 from onbeat.store.holding import held_by_pause
+from onbeat.store.planned import MarksAgain, marks_without
 from onbeat.store.postgres.after_finish import withhold_clocks, write_after_finish
 from onbeat.store.postgres.calendars import drop_uses, write_uses
 from onbeat.store.postgres.database import Connection, Database
@@ -19,7 +20,7 @@ from onbeat.store.postgres.locks import lock_job
 from onbeat.store.postgres.new_jobs import insert_jobs
 from onbeat.store.postgres.pauses import hold_pauses
 from onbeat.store.postgres.queries import load_queries
-from onbeat.store.postgres.recording import insert_mark
+from onbeat.store.postgres.recording import insert_marks
 from onbeat.store.postgres.streaks import end_streaks
 from onbeat.store.rows import LARGEST, encode_strings, is_storable, stored_job
 from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
@@ -81,11 +82,12 @@ class PostgresJobs:
             if before is None:
                 return None
             recorded_until = await connection.fetchval(_QUERIES["recorded_until"], slot, job_id)
-            change = decide(replace(before, recorded_until=recorded_until))
+            seen = replace(before, recorded_until=recorded_until)
+            change = decide(seen)
             if change is None:
                 return before
             change = await _heed_pauses(connection, before, change, now=now)
-            await self._write_change(connection, before, change, now=now)
+            await self._write_change(connection, before, change, marks_again=marks_without(seen, decide), now=now)
             return await self._read_job(connection, job_id)
 
         return await self._database.write(
@@ -96,7 +98,9 @@ class PostgresJobs:
         row = await connection.fetchrow(_QUERIES["get_job"], job_id % self._slots, job_id)
         return None if row is None else stored_job(tuple(row))
 
-    async def _write_change(self, connection: Connection, before: StoredJob, change: JobChange, *, now: int) -> None:
+    async def _write_change(
+        self, connection: Connection, before: StoredJob, change: JobChange, *, marks_again: MarksAgain, now: int
+    ) -> None:
         """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
         job_id, slot = before.job_id, before.job_id % self._slots
         state = before.state if change.state is None else change.state
@@ -104,8 +108,7 @@ class PostgresJobs:
         touches_runs = change.cancels_pending or change.cancels_running or state is not before.state
         if touches_runs or change.after_finish is not None:
             await connection.execute(_QUERIES["lock_runs_of_job"], slot, job_id)
-        for mark in change.marks:
-            await insert_mark(connection, mark, before, slot=slot, now=now)
+        await insert_marks(connection, change.marks, before, slot=slot, again=marks_again, now=now)
         if change.cancels_pending:
             await connection.execute(_QUERIES["end_pending_of_job"], slot, job_id, now)
         if change.cancels_running:

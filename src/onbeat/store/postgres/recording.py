@@ -5,13 +5,15 @@ Shared by fires, backfills and job changes. The caller holds the clock or the ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from onbeat.domain.ids import RunKey
+from onbeat.domain.recorded import Spans
 from onbeat.domain.states import JobState, RunState, SkipReason
-from onbeat.store.planned import PlannedFire, Tally, leased_run
+from onbeat.store.planned import Decide, MarksAgain, PlannedFire, Tally, leased_run
 from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
@@ -38,28 +40,58 @@ class MarkToWrite(msgspec.Struct, frozen=True, gc=False):
 
 
 async def record_fires(
-    connection: Connection, fires: Sequence[PlannedFire], tally: Tally, *, slots: int, now: int
+    connection: Connection,
+    fires: Sequence[PlannedFire],
+    tally: Tally,
+    *,
+    decide: Decide,
+    newest_live: Mapping[int, int],
+    slots: int,
+    now: int,
 ) -> None:
-    """Record fires in the contract's order, counting runs that somebody else has recorded."""
+    """Record fires in the contract's order, counting runs that somebody else has recorded.
+
+    `decide` is asked again for a job whose marks hold instants that have a record. `newest_live` is the newest instant
+    of a live run of each job that has one.
+    """
     await _make_room(connection, fires, tally, now=now)
     to_write = [RunToWrite(fire.slot, fire.due.job, run) for fire in fires for run in fire.plan.runs]
     if to_write:
-        written = await insert_runs(connection, to_write, held=False, now=now)
+        written = await insert_runs(connection, to_write, held=False, newest_live=newest_live, now=now)
         for entry in to_write:
             _count_run(entry, tally, is_written=(entry.job.job_id, entry.run.scheduled_at) in written, now=now)
     marks = [[MarkToWrite(fire.slot, fire.due.job, mark) for mark in fire.plan.marks] for fire in fires]
-    tally.marks += await _record_marks(connection, [of_job for of_job in marks if of_job], now=now)
+    recorded = await _record_marks(connection, [of_job for of_job in marks if of_job], now=now)
+    tally.marks += recorded.written
+    for fire in fires if recorded.refused else ():
+        if spans := recorded.refused.get(fire.due.job.job_id):
+            again = decide(replace(fire.due, recorded=spans))
+            rest = [MarkToWrite(fire.slot, fire.due.job, mark) for mark in again.marks]
+            tally.marks += (await _record_marks(connection, [rest], now=now)).written if rest else 0
     await _move_clocks(connection, fires, slots=slots, now=now)
 
 
 async def insert_runs(
-    connection: Connection, to_write: Sequence[RunToWrite], *, held: bool, now: int
+    connection: Connection,
+    to_write: Sequence[RunToWrite],
+    *,
+    held: bool,
+    newest_live: Mapping[int, int] | None = None,
+    now: int,
 ) -> set[tuple[int, int]]:
     """Write runs, after those that they displace have left their lanes.
 
+    `newest_live`, read under the lock on the jobs, saves looking at instants that are younger than every live run.
     Answer: `(job_id, scheduled_at)` of those that were written; the others' identities are recorded already, by a row
     or inside a collapsed range.
     """
+    may_be_live = [
+        (entry.slot, entry.job.job_id, entry.run.scheduled_at)
+        for entry in to_write
+        if newest_live is None or entry.run.scheduled_at <= newest_live.get(entry.job.job_id, -1)
+    ]
+    if may_be_live:
+        await connection.execute(_QUERIES["hold_identities"], *columns(may_be_live, count=3))
     displaced = [(entry.slot, entry.job.job_id, entry.run.displaces) for entry in to_write]
     displaced = [key for key in displaced if key[2] is not None]
     if displaced:
@@ -81,9 +113,20 @@ async def insert_runs(
     return {(row[0], row[1]) for row in written}
 
 
-async def insert_mark(connection: Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
-    """Write one mark, or add it to the blackout that it follows. False: its instant is recorded already."""
-    return await _record_marks(connection, [[MarkToWrite(slot, job, mark)]], now=now) == 1
+async def insert_marks(
+    connection: Connection,
+    marks: Sequence[Mark],
+    job: StoredJob,
+    *,
+    slot: int,
+    again: MarksAgain,
+    now: int,
+) -> None:
+    """Write marks of one job. Where a range holds instants that have a record, `again` says what to write instead."""
+    to_write = [[MarkToWrite(slot, job, mark) for mark in marks]] if marks else []
+    if spans := (await _record_marks(connection, to_write, now=now)).refused.get(job.job_id):
+        rest = [MarkToWrite(slot, job, mark) for mark in again(spans)]
+        await _record_marks(connection, [rest] if rest else [], now=now)
 
 
 def _count_run(entry: RunToWrite, tally: Tally, *, is_written: bool, now: int) -> None:
@@ -124,11 +167,19 @@ async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally
         tally.freed += [row[0] for row in rows]
 
 
-async def _record_marks(connection: Connection, marks: Sequence[Sequence[MarkToWrite]], *, now: int) -> int:
+class _Marks(msgspec.Struct, gc=False):
+    """What recording marks has come to: how many were written, and what is recorded of ranges that were not, by job."""
+
+    written: int = 0
+    refused: dict[int, Spans] = msgspec.field(default_factory=dict)
+
+
+async def _record_marks(connection: Connection, marks: Sequence[Sequence[MarkToWrite]], *, now: int) -> _Marks:
     """Write the marks of several jobs: first the first ones of all, then the second ones, since whether the range of a
-    blackout may grow depends on the marks before it. Answer: how many were written.
+    blackout may grow depends on the marks before it.
     """
-    written = 0
+    recorded = _Marks()
+    refused: list[MarkToWrite] = []
     while marks:
         darkening = [of_job[0] for of_job in marks if of_job[0].mark.reason is SkipReason.BLACKOUT]
         grown = await _grow_blackouts(connection, darkening, now=now) if darkening else frozenset()
@@ -141,17 +192,31 @@ async def _record_marks(connection: Connection, marks: Sequence[Sequence[MarkToW
             if entry.job.job_id not in grown
         ]
         if fresh:
-            written += await _insert_marks(connection, fresh, now=now)
-        written += len(grown)
+            keys = await _insert_marks(connection, fresh, now=now)
+            recorded.written += len(keys)
+            if len(keys) < len(fresh):
+                refused += [entry for entry in fresh if (entry.job.job_id, entry.mark.scheduled_at) not in keys]
+        recorded.written += len(grown)
         marks = [of_job[1:] for of_job in marks if of_job[0].job.job_id in dark_jobs and len(of_job) > 1]
-    return written
+    # A single instant that was refused keeps its record, and that is all.
+    for entry in refused:
+        if entry.mark.count > 1:
+            spans = await _recorded_spans(connection, entry)
+            recorded.refused[entry.job.job_id] = recorded.refused.get(entry.job.job_id, ()) + spans
+    return recorded
+
+
+async def _recorded_spans(connection: Connection, entry: MarkToWrite) -> Spans:
+    asked = (entry.slot, entry.job.job_id, entry.mark.scheduled_at, entry.mark.until)
+    return tuple([(row[0], row[1]) for row in await connection.fetch(_QUERIES["recorded_spans"], *asked)])
 
 
 def _has_blackout(marks: Sequence[MarkToWrite]) -> bool:
     return any(entry.mark.reason is SkipReason.BLACKOUT for entry in marks)
 
 
-async def _insert_marks(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> int:
+async def _insert_marks(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> set[tuple[int, int]]:
+    """Answer: `(job_id, scheduled_at)` of those that were written; of the others, some instant has a record."""
     rows = [
         (
             entry.slot, entry.job.job_id, entry.mark.scheduled_at, entry.mark.state, entry.job.version,
@@ -159,7 +224,9 @@ async def _insert_marks(connection: Connection, marks: Sequence[MarkToWrite], *,
         )
         for entry in marks
     ]  # fmt: skip
-    return int(await connection.fetchval(_QUERIES["insert_marks"], now, *columns(rows, count=9)))
+    enclosing = (min(entry.mark.scheduled_at for entry in marks), max(entry.mark.until for entry in marks))
+    written = await connection.fetch(_QUERIES["insert_marks"], now, *columns(rows, count=9), *enclosing)
+    return {(row[0], row[1]) for row in written}
 
 
 async def _grow_blackouts(connection: Connection, marks: Sequence[MarkToWrite], *, now: int) -> frozenset[int]:

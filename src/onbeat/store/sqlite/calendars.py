@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import apsw
+from msgspec.structs import replace
 
 from onbeat.domain.states import JobState
 from onbeat.store.planned import reason_of
@@ -94,8 +95,9 @@ class SqliteCalendars:
         if job.state not in _PLANNED:
             return
         slot = job.job_id % self._slots
+        recorded_until = connection.execute(_JOBS["recorded_until"], (slot, job.job_id)).get
         try:
-            next_fire_at = decide(job)
+            next_fire_at = decide(replace(job, recorded_until=recorded_until))
         except Exception as error:
             reason = reason_of(error)
             park(connection, job.job_id, slot=slot, reason=reason, now=now)

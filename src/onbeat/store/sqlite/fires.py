@@ -120,7 +120,7 @@ class SqliteFires:
         tally = Tally()
         if one_by_one:
             for fire in fires:
-                self._record_or_park(connection, fire, tally, parked=parked, now=now)
+                self._record_or_park(connection, fire, tally, decide=decide, parked=parked, now=now)
         else:
             self._record_together(connection, fires, tally, now=now)
         without_clock = [fire.due.job.job_id for fire in fires if fire.plan.next_fire_at is None]
@@ -166,13 +166,14 @@ class SqliteFires:
         fire: PlannedFire,
         tally: Tally,
         *,
+        decide: Decide,
         parked: list[tuple[int, str]],
         now: int,
     ) -> None:
         own = Tally()
         try:
             with connection:
-                record_alone(connection, fire, own, slots=self._slots, now=now)
+                record_alone(connection, fire, own, decide=decide, slots=self._slots, now=now)
         except apsw.ConstraintError as error:
             _park(connection, fire.due.job.job_id, error, slot=fire.slot, parked=parked, now=now)
             return

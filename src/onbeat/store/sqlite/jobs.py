@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from onbeat.domain.errors import KeyTaken
 from onbeat.domain.states import JobState
 from onbeat.store.holding import held_by_pause
+from onbeat.store.planned import MarksAgain, marks_without
 from onbeat.store.rows import LARGEST, encode_strings, stored_job
 from onbeat.store.sqlite.after_finish import withhold_clock, write_after_finish
 from onbeat.store.sqlite.calendars import write_uses
@@ -17,7 +18,7 @@ from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.pauses import covering_pause
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
-from onbeat.store.sqlite.recording import insert_mark
+from onbeat.store.sqlite.recording import insert_marks
 from onbeat.store.sqlite.streaks import end_streak
 from onbeat.store.sqlite.writer import Writer
 from onbeat.store.values import KEEP, JobChange, JobFilter, NewJob, Page, StoredJob
@@ -66,11 +67,12 @@ class SqliteJobs:
             if before is None:
                 return None
             recorded_until = connection.execute(_QUERIES["recorded_until"], (job_id % self._slots, job_id)).get
-            change = decide(replace(before, recorded_until=recorded_until))
+            seen = replace(before, recorded_until=recorded_until)
+            change = decide(seen)
             if change is None:
                 return before
             change = _heed_pauses(connection, before, change, now=now)
-            self._write_change(connection, before, change, now=now)
+            self._write_change(connection, before, change, marks_again=marks_without(seen, decide), now=now)
             return _read_job(connection, job_id)
 
         return await self._writer.submit(write)
@@ -101,11 +103,12 @@ class SqliteJobs:
             now, now, paused_at, None, paused_by,
         )  # fmt: skip
 
-    def _write_change(self, connection: apsw.Connection, before: StoredJob, change: JobChange, *, now: int) -> None:
+    def _write_change(
+        self, connection: apsw.Connection, before: StoredJob, change: JobChange, *, marks_again: MarksAgain, now: int
+    ) -> None:
         """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
         job_id, slot = before.job_id, before.job_id % self._slots
-        for mark in change.marks:
-            insert_mark(connection, mark, before, slot=slot, now=now)
+        insert_marks(connection, change.marks, before, slot=slot, again=marks_again, now=now)
         if change.cancels_pending:
             connection.execute(_QUERIES["end_pending_of_job"], (now, slot, job_id))
             connection.execute(_QUERIES["delete_pending_of_job"], (slot, job_id))

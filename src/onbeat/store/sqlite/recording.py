@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
+from msgspec.structs import replace
 
 from onbeat.domain.states import JobState, RunState, SkipReason
-from onbeat.store.planned import PlannedFire, Tally, leased_run
+from onbeat.store.planned import Decide, MarksAgain, PlannedFire, Tally, leased_run
 from onbeat.store.rows import Row, storable_text
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.queries import load_queries
@@ -18,7 +21,9 @@ _JOBS = load_queries("jobs")
 def record_together(
     connection: apsw.Connection, fires: list[PlannedFire], tally: Tally, *, slots: int, now: int
 ) -> bool:
-    """Record many fires with few statements. False: some run is recorded already, and the caller must roll back."""
+    """Record many fires with few statements. False: some run, or an instant of a range, is recorded already, and the
+    caller must roll back.
+    """
     for fire in fires:
         if fire.plan.replaced or fire.plan.cancelled:
             make_room(connection, fire, tally, slots=slots, now=now)
@@ -51,19 +56,30 @@ def record_together(
         if any(mark.reason is SkipReason.BLACKOUT for mark in fire.plan.marks):
             # One after the other: whether a range may grow depends on the marks before it.
             for mark in fire.plan.marks:
-                tally.marks += insert_mark(connection, mark, fire.due.job, slot=fire.slot, now=now)
+                is_written = _insert_mark(connection, mark, fire.due.job, slot=fire.slot, now=now)
+                if not is_written and mark.count > 1:
+                    return False
+                tally.marks += is_written
         else:
             marks += [_mark_row(mark, fire.due.job, slot=fire.slot, now=now) for mark in fire.plan.marks]
     if marks:
         before = connection.total_changes()
         connection.executemany(_FIRES["insert_mark"], marks)
-        tally.marks += connection.total_changes() - before
+        written = connection.total_changes() - before
+        if written < len(marks):
+            return False
+        tally.marks += written
     _move_clocks(connection, fires, now=now)
     return True
 
 
-def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *, slots: int, now: int) -> None:
-    """Record one fire, counting runs that somebody else has recorded."""
+def record_alone(
+    connection: apsw.Connection, fire: PlannedFire, tally: Tally, *, decide: Decide, slots: int, now: int
+) -> None:
+    """Record one fire, counting runs that somebody else has recorded.
+
+    `decide` is asked again where its marks hold instants that have a record.
+    """
     make_room(connection, fire, tally, slots=slots, now=now)
     job = fire.due.job
     for run in fire.plan.runs:
@@ -77,8 +93,14 @@ def record_alone(connection: apsw.Connection, fire: PlannedFire, tally: Tally, *
             tally.leased.append(leased_run(job, run, run.lease, now=now))
         elif run.lane is not None:
             tally.pending += 1
-    for mark in fire.plan.marks:
-        tally.marks += insert_mark(connection, mark, job, slot=fire.slot, now=now)
+    tally.marks += insert_marks(
+        connection,
+        fire.plan.marks,
+        job,
+        slot=fire.slot,
+        again=lambda recorded: decide(replace(fire.due, recorded=recorded)).marks,
+        now=now,
+    )
     _move_clocks(connection, [fire], now=now)
 
 
@@ -119,8 +141,30 @@ def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot
     return connection.changes() == 1
 
 
-def insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
-    """Write instants that will never run, as history. False: the first of them is recorded already."""
+def insert_marks(
+    connection: apsw.Connection, marks: Sequence[Mark], job: StoredJob, *, slot: int, again: MarksAgain, now: int
+) -> int:
+    """Write marks of one job. Where a range holds instants that have a record, `again` says what to write instead.
+    Answer: how many were written.
+    """
+    refused = [mark for mark in marks if not _insert_mark(connection, mark, job, slot=slot, now=now)]
+    written = len(marks) - len(refused)
+    # A single instant that was refused keeps its record, and that is all.
+    recorded = tuple(
+        [span for mark in refused if mark.count > 1 for span in _recorded(connection, mark, job, slot=slot)]
+    )
+    if recorded:
+        written += sum(_insert_mark(connection, mark, job, slot=slot, now=now) for mark in again(recorded))
+    return written
+
+
+def _recorded(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot: int) -> list[tuple[int, int]]:
+    asked = (slot, job.job_id, mark.scheduled_at, mark.until)
+    return [(first, last) for first, last in connection.execute(_FIRES["recorded_spans"], asked)]
+
+
+def _insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slot: int, now: int) -> bool:
+    """Write instants that will never run, as history. False: one of them is recorded already."""
     if mark.reason is SkipReason.BLACKOUT:
         grown = (mark.until, mark.count, now, slot, job.job_id, job.version, mark.scheduled_at)
         connection.execute(_FIRES["grow_blackout"], grown)

@@ -27,12 +27,16 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: jobs_of_clocks
 -- Walks the primary keys of jobs and live_runs. A statement of its own: what the clocks' locks waited for is seen.
--- `busy` saves looking at lanes for the many jobs that have no live run. With LIMIT, since the planner may answer an
--- EXISTS in this place by reading all of live_runs once.
+-- `newest_live` saves looking at lanes for the many jobs that have no live run, and tells which instants may be those of
+-- live ones. With LIMIT: a max() or an EXISTS in this place the planner may answer by reading all of live_runs once.
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by,
-    (SELECT true FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id LIMIT 1) AS busy
+    (
+        SELECT l.scheduled_at FROM live_runs AS l
+        WHERE l.slot = c.slot AND l.job_id = c.job_id
+        ORDER BY l.scheduled_at DESC LIMIT 1
+    ) AS newest_live
 FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[]) AS c (slot, job_id, next_fire_at)
 JOIN jobs AS j ON j.slot = c.slot AND j.job_id = c.job_id;
 
@@ -100,6 +104,18 @@ WHERE
     l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
     AND l.state = 'pending' AND (l.attempt = 0 OR (l.revived_at IS NOT NULL AND l.first_started_at IS NULL));
 
+-- name: hold_identities
+-- Walks the primary key of live_runs. For insert_runs, which sees history as it stood when it began and live runs as they
+-- stand when it meets them: a run that ends in between would be in neither. Whoever ends one of these is waited for, or
+-- waits; attempts begin and go on under this lock.
+SELECT count(*) FROM (
+    SELECT 1
+    FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
+    JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    ORDER BY l.slot, l.job_id, l.scheduled_at
+    FOR KEY SHARE OF l
+) AS held;
+
 -- name: insert_runs
 -- With a token they are born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
 -- Walks the primary keys of live_runs, of the one partition of ended_runs, and of ended_ranges. :first_at and :last_at
@@ -143,7 +159,9 @@ ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING
 RETURNING job_id, scheduled_at;
 
 -- name: insert_marks
--- A mark is born ended; an instant that is recorded already keeps its record.
+-- A mark is born ended. All of its instants must be new among live runs, ended runs and collapsed ranges; runs by hand
+-- are of no planned instant. Walks the primary keys of live_runs, of the partitions of ended_runs between :first_at and
+-- :last_at, which enclose all marks, and of ended_ranges.
 WITH inserted AS (
     INSERT INTO ended_runs (
         slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at,
@@ -156,10 +174,29 @@ WITH inserted AS (
         :slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[], :states::text[], :job_versions::bigint[],
         :reasons::text[], :counts::bigint[], :untils::bigint[], :blocked_bys::bigint[]
     ) AS m (slot, job_id, scheduled_at, state, job_version, reason, count, until, blocked_by)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM live_runs AS l
-        WHERE l.slot = m.slot AND l.job_id = m.job_id AND l.scheduled_at = m.scheduled_at
-    )
+    WHERE
+        (
+            SELECT l.scheduled_at FROM live_runs AS l
+            WHERE
+                l.slot = m.slot AND l.job_id = m.job_id AND l.scheduled_at BETWEEN m.scheduled_at AND m.until
+                AND l.trigger NOT IN ('manual', 'test')
+            LIMIT 1
+        ) IS NULL
+        AND (
+            m.count = 1
+            OR (
+                SELECT e.scheduled_at FROM ended_runs AS e
+                WHERE
+                    e.slot = m.slot AND e.job_id = m.job_id AND e.scheduled_at BETWEEN m.scheduled_at AND m.until
+                    AND e.scheduled_at BETWEEN :first_at AND :last_at AND e.trigger NOT IN ('manual', 'test')
+                LIMIT 1
+            ) IS NULL
+        )
+        AND coalesce((
+            SELECT g.until FROM ended_ranges AS g
+            WHERE g.slot = m.slot AND g.job_id = m.job_id AND g.scheduled_at <= m.scheduled_at
+            ORDER BY g.scheduled_at DESC LIMIT 1
+        ), -1) < m.scheduled_at
     ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING
     RETURNING slot, job_id, scheduled_at, until
 ),
@@ -167,7 +204,28 @@ ranges AS (
     INSERT INTO ended_ranges (slot, job_id, scheduled_at, until)
     SELECT slot, job_id, scheduled_at, until FROM inserted WHERE until IS NOT NULL
 )
-SELECT count(*) FROM inserted;
+SELECT job_id, scheduled_at FROM inserted;
+
+-- name: recorded_spans
+-- Walks the same keys as insert_marks: what is recorded of the instants from :first_at to :last_at of one job.
+SELECT l.scheduled_at, l.scheduled_at
+FROM live_runs AS l
+WHERE
+    l.slot = :slot::integer AND l.job_id = :job_id::bigint
+    AND l.scheduled_at BETWEEN :first_at::bigint AND :last_at::bigint AND l.trigger NOT IN ('manual', 'test')
+UNION ALL
+SELECT e.scheduled_at, coalesce(e.until, e.scheduled_at)
+FROM ended_runs AS e
+WHERE
+    e.slot = :slot::integer AND e.job_id = :job_id::bigint
+    AND e.scheduled_at BETWEEN :first_at::bigint AND :last_at::bigint AND e.trigger NOT IN ('manual', 'test')
+UNION ALL
+(
+    SELECT g.scheduled_at, g.until
+    FROM ended_ranges AS g
+    WHERE g.slot = :slot::integer AND g.job_id = :job_id::bigint AND g.scheduled_at < :first_at::bigint
+    ORDER BY g.scheduled_at DESC LIMIT 1
+);
 
 -- name: grow_blackouts
 -- Walks the primary keys backwards: of ended_runs to each job's newest record, of live_runs to what came after it.
@@ -184,7 +242,8 @@ WITH grown AS (
             WHERE n.slot = m.slot AND n.job_id = m.job_id
             ORDER BY n.scheduled_at DESC LIMIT 1
         )
-        AND e.reason = 'blackout' AND e.job_version = m.job_version AND e.scheduled_at < m.scheduled_at
+        AND e.reason = 'blackout' AND e.job_version = m.job_version
+        AND coalesce(e.until, e.scheduled_at) < m.scheduled_at
         AND NOT EXISTS (
             SELECT 1 FROM live_runs AS l
             WHERE l.slot = e.slot AND l.job_id = e.job_id AND l.scheduled_at > e.scheduled_at

@@ -97,6 +97,30 @@ SELECT greatest(
     0
 );
 
+-- name: recorded_until_of_jobs
+-- Walks the same ends, once per job.
+SELECT
+    asked.job_id,
+    greatest(
+        (
+            SELECT l.scheduled_at FROM live_runs AS l
+            WHERE l.slot = asked.slot AND l.job_id = asked.job_id
+            ORDER BY l.scheduled_at DESC LIMIT 1
+        ),
+        (
+            SELECT e.scheduled_at FROM ended_runs AS e
+            WHERE e.slot = asked.slot AND e.job_id = asked.job_id
+            ORDER BY e.scheduled_at DESC LIMIT 1
+        ),
+        (
+            SELECT g.until FROM ended_ranges AS g
+            WHERE g.slot = asked.slot AND g.job_id = asked.job_id
+            ORDER BY g.scheduled_at DESC LIMIT 1
+        ),
+        0
+    )
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id);
+
 -- name: get_job_by_key
 -- Walks the primary keys of job_keys, jobs and clocks.
 SELECT

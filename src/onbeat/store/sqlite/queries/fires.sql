@@ -111,7 +111,8 @@ WHERE
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
 -- name: insert_mark
--- A mark is born ended; an instant that is recorded already keeps its record.
+-- A mark is born ended. All of its instants must be new among live runs, ended runs and collapsed ranges; runs by hand
+-- are of no planned instant. Walks the primary key of live_runs, ended_key and ended_ranges.
 INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at,
     reason, count, until, blocked_by
@@ -120,8 +121,45 @@ SELECT
     :slot, :job_id, :scheduled_at, :state, 0, 'schedule', :job_version, 0, :now, :now,
     :reason, :count, :until, :blocked_by
 WHERE
-    NOT EXISTS (SELECT 1 FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    NOT EXISTS (
+        SELECT 1 FROM live_runs
+        WHERE
+            slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :scheduled_at AND coalesce(:until, :scheduled_at)
+            AND trigger NOT IN ('manual', 'test')
+    )
+    AND (
+        :until IS NULL
+        OR NOT EXISTS (
+            SELECT 1 FROM ended_runs INDEXED BY ended_key
+            WHERE
+                slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :scheduled_at AND :until
+                AND trigger NOT IN ('manual', 'test')
+        )
+    )
+    AND coalesce((
+        SELECT until FROM ended_runs INDEXED BY ended_ranges
+        WHERE slot = :slot AND job_id = :job_id AND scheduled_at <= :scheduled_at AND count > 1
+        ORDER BY scheduled_at DESC LIMIT 1
+    ), -1) < :scheduled_at
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
+
+-- name: recorded_spans
+-- Walks the same keys as insert_mark: what is recorded of the instants from :first_at to :last_at of one job.
+SELECT scheduled_at, scheduled_at FROM live_runs
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :first_at AND :last_at
+    AND trigger NOT IN ('manual', 'test')
+UNION ALL
+SELECT scheduled_at, coalesce(until, scheduled_at) FROM ended_runs INDEXED BY ended_key
+WHERE
+    slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :first_at AND :last_at
+    AND trigger NOT IN ('manual', 'test')
+UNION ALL
+SELECT scheduled_at, until FROM (
+    SELECT scheduled_at, until FROM ended_runs INDEXED BY ended_ranges
+    WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :first_at AND count > 1
+    ORDER BY scheduled_at DESC LIMIT 1
+);
 
 -- name: grow_blackout
 -- Walks ended_key backwards to the job's newest record, and the primary key of live_runs to what came after it.
@@ -132,7 +170,7 @@ WHERE
         WHERE slot = :slot AND job_id = :job_id
         ORDER BY scheduled_at DESC LIMIT 1
     )
-    AND reason = 'blackout' AND job_version = :job_version AND scheduled_at < :scheduled_at
+    AND reason = 'blackout' AND job_version = :job_version AND coalesce(until, scheduled_at) < :scheduled_at
     AND NOT EXISTS (
         SELECT 1 FROM live_runs AS l
         WHERE l.slot = :slot AND l.job_id = :job_id AND l.scheduled_at > ended_runs.scheduled_at
