@@ -17,6 +17,7 @@ from onbeat.client.link import HttpLink
 from onbeat.domain.ids import RunKey, parse_job_id, parse_run_id
 from onbeat.domain.instants import parse_instant
 from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.services.assignment import LARGEST_CALL
 from onbeat.store.values import Finish, FinishResult, LeaseStatus
 
 FORGED = base64.urlsafe_b64encode(b"x" * 16).rstrip(b"=").decode()
@@ -294,3 +295,13 @@ async def test_no_wait_answers_at_once(server_url: str) -> None:
     async with HttpLink(server_url, key=None, worker="far") as link:
         async with asyncio.timeout(5):
             assert await link.claim(queue=None, limit=1, wait_s=0) == []
+
+
+async def test_a_worker_of_more_than_one_call_names_is_served_in_several(server_url: str) -> None:
+    count = 2 * LARGEST_CALL + 1
+    nobodys = [(RunKey(number, 1_000_000), bytes(16)) for number in range(count)]
+    async with HttpLink(server_url, key=None, worker="large") as link:
+        assert await link.claim(queue=None, limit=10_000, wait_s=0) == []
+        assert await link.extend(nobodys) == [LeaseStatus.LEASE_LOST] * count
+        assert await link.permit(nobodys) == [LeaseStatus.LEASE_LOST] * count
+        assert await link.release(nobodys) == 0

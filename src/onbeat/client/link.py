@@ -26,7 +26,7 @@ from onbeat.client.wire import (
 )
 from onbeat.clock import boottime_s
 from onbeat.domain.errors import NotAllowed, NotAuthenticated, OnbeatError, RequestError, StoreUnavailable
-from onbeat.services.assignment import Assignment, Held
+from onbeat.services.assignment import LARGEST_CALL, Assignment, Held
 from onbeat.store.values import Finish, Finished, LeaseStatus
 
 CALL_TIMEOUT_S: Final = 10.0
@@ -86,10 +86,10 @@ class HttpLink:
         return msgspec.json.decode(await self._get("/v1/time"), type=_Time).now
 
     async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
-        """Up to `limit` attempts. Nothing, once claims were stopped."""
+        """Up to `limit` attempts, and no more than one call grants. Nothing, once claims were stopped."""
         if self._claims_stopped.is_set():
             return []
-        body = {"worker": self._worker, "queue": queue, "limit": limit, "wait_s": wait_s}
+        body = {"worker": self._worker, "queue": queue, "limit": min(limit, LARGEST_CALL), "wait_s": wait_s}
         started = boottime_s()
         call = asyncio.ensure_future(self._post(self._calls, "/v1/runs/claim", body, wait_s=wait_s))
         stop = asyncio.ensure_future(self._claims_stopped.wait())
@@ -124,12 +124,18 @@ class HttpLink:
 
     async def release(self, held: Sequence[Held]) -> int:
         """Give attempts back."""
-        answer = await self._post(self._calls, "/v1/runs/release", {"runs": [held_to_wire(item) for item in held]})
-        return msgspec.json.decode(answer, type=_Released).released
+        released = 0
+        for part in _in_calls(held):
+            answer = await self._post(self._calls, "/v1/runs/release", {"runs": [held_to_wire(item) for item in part]})
+            released += msgspec.json.decode(answer, type=_Released).released
+        return released
 
     async def _statuses(self, client: httpx.AsyncClient, path: str, held: Sequence[Held]) -> list[LeaseStatus]:
-        answer = await self._post(client, path, {"runs": [held_to_wire(item) for item in held]})
-        return [run.status for run in msgspec.json.decode(answer, type=_Statuses).runs]
+        statuses: list[LeaseStatus] = []
+        for part in _in_calls(held):
+            answer = await self._post(client, path, {"runs": [held_to_wire(item) for item in part]})
+            statuses += [run.status for run in msgspec.json.decode(answer, type=_Statuses).runs]
+        return statuses
 
     async def _get(self, path: str) -> bytes:
         try:
@@ -145,6 +151,11 @@ class HttpLink:
         except httpx.HTTPError as error:
             raise StoreUnavailable(f"the server does not answer: {error!r}") from None
         return _accepted(answer)
+
+
+def _in_calls(held: Sequence[Held]) -> list[Sequence[Held]]:
+    """One call, also where nothing is held, or as many as it takes."""
+    return [held[start : start + LARGEST_CALL] for start in range(0, max(len(held), 1), LARGEST_CALL)]
 
 
 def _accepted(answer: httpx.Response) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -14,6 +14,9 @@ from onbeat.store.values import Finish, Finished, LeaseStatus
 
 Held = tuple[RunKey, bytes]
 """A run and the token of the lease under which it is held."""
+
+LARGEST_CALL: Final = 1_000
+"""Attempts that one claim, heartbeat, permit or release names over HTTP; a worker with more makes several calls."""
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):

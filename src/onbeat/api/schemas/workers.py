@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from onbeat.api.schemas.base import Body, QueueName, Text, View
+from onbeat.services.assignment import LARGEST_CALL
 
 RunId = Annotated[str, Field(max_length=64)]
 Token = Annotated[str, Field(max_length=64)]
@@ -18,7 +19,7 @@ class ClaimBody(Body):
 
     worker: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
     queue: QueueName | None = None
-    limit: int = Field(1, ge=1, le=1_000)
+    limit: int = Field(1, ge=1, le=LARGEST_CALL)
     wait_s: float = Field(0.0, ge=0, le=30)
 
 
@@ -32,7 +33,7 @@ class HeldBody(Body):
 class HeldList(Body):
     """Several of them."""
 
-    runs: list[HeldBody] = Field(min_length=0, max_length=1_000)
+    runs: list[HeldBody] = Field(min_length=0, max_length=LARGEST_CALL)
 
 
 class TokenBody(Body):
