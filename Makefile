@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 DATA := var/onbeat.sqlite3
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help run test check bench format lock clean
+.PHONY: help run test check bench bench-full format lock clean
 
 help: ## What can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
 run: $(VENV)/.runtime ## Start a scheduler with a demo receiver and two jobs
 	@mkdir -p $(dir $(DATA))
@@ -32,9 +32,11 @@ check: $(VENV)/.dev ## The same with the fast tests only
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow" -n 2
 
-bench: $(VENV)/.dev ## Every benchmark of bench/; prints tables
-	@for module in $$(grep -l '__main__' bench/*.py); do \
-		echo "== $$module"; $(BIN)/python -m bench.$$(basename $$module .py) || exit 1; done
+bench: $(VENV)/.dev ## Benchmarks in minutes: tables, and JSON in var/bench
+	$(BIN)/python -m bench --plan quick $(ARGS)
+
+bench-full: $(VENV)/.dev ## Benchmarks in hours, with the sizes that were asked for
+	$(BIN)/python -m bench --plan full $(ARGS)
 
 format: $(VENV)/.dev ## Put the code into its format
 	$(BIN)/ruff format .

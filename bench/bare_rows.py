@@ -14,7 +14,7 @@ import asyncpg
 from bench.measures import Measure, Stopwatch, cpu_s_of_server
 from onbeat.store.sqlite.connection import open_writing_connection
 
-_NAME = "limit: bare rows"
+_NAME = "bare rows"
 _BODY = bytes(110)
 
 

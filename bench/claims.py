@@ -1,6 +1,6 @@
 """Claims beside a backlog that cannot start: how long one takes, and how many rows the database reads for it.
 
-    python -m bench.claims [--engine sqlite|postgres] [--blocked 1000000] [--claimers 16] [--json FILE]
+    python -m bench.claims [--engine sqlite|postgres] [--blocked 1000000] [--claimers 16]
 
 A million runs wait for a lane of a job that is at its limit, a hundred thousand runs of other jobs are ready next
 year, and 1,000 runs of yet other jobs are ready now. Claimers take those, 10 at a time and --pause-ms after the last
@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import random
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 from tests.support.database import Data, looking_into
-from tests.support.postgres import Databases, running_postgres
 
-from bench.figures import show
+from bench.databases import ENGINES, Place, fresh_place
+from bench.figures import Figure, Limit, Result, at_most, latencies, percentile
+from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.states import JobState
@@ -40,6 +39,7 @@ from onbeat.store.values import Lease, LeasedRun, NewJob
 DUE = 1_000
 CREATED_AT_ONCE = 5_000
 AT_ONCE = 10
+SHARES = (0.5, 0.95, 0.99, 1.0)
 BLOCKED_JOB = 7_000_000
 LATER_JOBS = 8_000_000
 DAY_US = 86_400 * SECOND_US
@@ -119,7 +119,8 @@ async def claim_all(store: Store, latencies_ms: list[float], *, pause_s: float, 
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
 
-async def measure_claims(stores: Sequence[Store], options: argparse.Namespace, *, now: int) -> dict[str, float]:
+async def measure_claims(stores: Sequence[Store], options: argparse.Namespace, *, now: int) -> list[float]:
+    """Milliseconds of each claim."""
     latencies_ms: list[float] = []
     for _ in range(options.rounds):
         claimers = [
@@ -129,12 +130,7 @@ async def measure_claims(stores: Sequence[Store], options: argparse.Namespace, *
         claimed = [run for runs in await asyncio.gather(*claimers) for run in runs]
         assert len(claimed) == len({run.key for run in claimed}) == DUE, len(claimed)
         await stores[0].leases.release([(run.key, run.token) for run in claimed], now=now)
-    latencies_ms.sort()
-    return {
-        "claims": len(latencies_ms),
-        **{f"p{part}_ms": latencies_ms[len(latencies_ms) * part // 100] for part in (50, 95, 99)},
-        "max_ms": latencies_ms[-1],
-    }
+    return latencies_ms
 
 
 async def count_rows_read(url: str, *, now: int) -> int:
@@ -161,54 +157,59 @@ def _rows_of(node: dict[str, Any]) -> float:
     return read
 
 
-async def measure(data: Data, options: argparse.Namespace, *, blocked: int, later: int) -> dict[str, float]:
-    """One backlog, in a new database."""
+async def measure_backlog(
+    data: Data, options: argparse.Namespace, *, blocked: int, later: int
+) -> tuple[list[float], int]:
+    """One backlog, in a new database. Answer: milliseconds of each claim, and the rows that one reads (PostgreSQL)."""
     now = host_time_us()
     await fill_ready(data, DUE, now=now)
     fill(data, options, blocked=blocked, later=later, now=now)
     is_postgres = options.engine == "postgres"
     stores = [await open_store(str(data)) for _ in range(2 if is_postgres else 1)]
     try:
-        rows_read = {"rows_read": await count_rows_read(str(data), now=now)} if is_postgres else {}
-        return {**await measure_claims(stores, options, now=now), **rows_read}
+        rows_read = await count_rows_read(str(data), now=now) if is_postgres else 0
+        return await measure_claims(stores, options, now=now), rows_read
     finally:
         for store in stores:
             await store.close()
 
 
-@contextlib.contextmanager
-def new_databases(options: argparse.Namespace) -> Iterator[Iterator[Data]]:
-    """As many as are asked for."""
+def measure(options: argparse.Namespace) -> Result:
+    """First without a backlog, then beside one."""
+    with fresh_place(options.engine) as place:
+        alone_ms, alone_rows = asyncio.run(measure_backlog(_data(place), options, blocked=0, later=0))
+    with fresh_place(options.engine) as place:
+        beside_ms, beside_rows = asyncio.run(
+            measure_backlog(_data(place), options, blocked=options.blocked, later=options.later)
+        )
+    alone_ms.sort()
+    figures = latencies(
+        "claim",
+        beside_ms,
+        shares=SHARES,
+        targets={0.95: at_most(20)},
+        limits={share: Limit("no backlog", percentile(alone_ms, share)) for share in SHARES},
+    )
     if options.engine == "postgres":
-        with running_postgres() as server:
-            databases = Databases(server)
-            yield iter(lambda: asyncio.run(databases.create()), "")
-    else:
-        with tempfile.TemporaryDirectory(prefix="onbeat-bench-", dir=options.directory) as folder:
-            yield (Path(folder) / f"{number}.sqlite3" for number in range(2))
+        figures.append(Figure("rows read for a claim", beside_rows, "rows", limit=Limit("no backlog", alone_rows)))
+    setting = f"{options.engine}: {options.claimers} claimers of {AT_ONCE} runs beside {options.blocked:,} blocked ones"
+    return Result(setting, figures)
+
+
+def _data(place: Place) -> Data:
+    return place.data if place.engine == "postgres" else Path(place.data)
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=("sqlite", "postgres"), default="postgres")
+    """Run alone."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--engine", choices=ENGINES, default="postgres")
     parser.add_argument("--blocked", type=int, default=1_000_000)
     parser.add_argument("--later", type=int, default=100_000)
     parser.add_argument("--claimers", type=int, default=16)
     parser.add_argument("--pause-ms", type=int, default=50, help="on average; 0 keeps the database saturated")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--directory", type=Path, help="where a data file is made; default: the temporary directory")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    with new_databases(options) as databases:
-        results = {
-            "no backlog": asyncio.run(measure(next(databases), options, blocked=0, later=0)),
-            "backlog": asyncio.run(
-                measure(next(databases), options, blocked=options.blocked, later=options.later),
-            ),
-        }
-    title = f"{options.engine}: {options.claimers} claimers, {options.blocked:,} blocked"
-    show(title, results, json_path=options.json)
+    run_alone(parser, measure)
 
 
 if __name__ == "__main__":

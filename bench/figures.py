@@ -1,29 +1,85 @@
-"""Prints the figures of one benchmark, side by side, with the machine and how busy it was; and writes them as JSON."""
+"""What a scenario finds: figures, each with what was asked for and with what the machine could do at all."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
-
-from bench.machine import describe_machine
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 
-def show(setting: str, results: Mapping[str, Mapping[str, float]], *, json_path: Path | None) -> None:
-    """One line for each of `results`, which all have the same figures."""
-    title = f"{setting}, load average {os.getloadavg()[0]:.1f}"
-    console = Console()
-    console.print(describe_machine())
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in next(iter(results.values())):
-        table.add_column(column, justify="right")
-    for name, figures in results.items():
-        table.add_row(name, *(f"{figure:,.1f}" for figure in figures.values()))
-    console.print(table)
-    if json_path is not None:
-        json_path.write_text(json.dumps({"machine": describe_machine(), "setting": title, **results}, indent=2))
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was asked for."""
+
+    sign: Literal["≥", "≤"]
+    value: float
+
+    def is_met_by(self, value: float) -> bool:
+        """Whether `value` is good enough."""
+        return value >= self.value if self.sign == "≥" else value <= self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The same measured in the same run with nothing of onbeat in it."""
+
+    of: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. Its name is unique within its scenario."""
+
+    name: str
+    value: float
+    unit: str
+    target: Target | None = None
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of a scenario: what was measured under which conditions."""
+
+    setting: str
+    figures: list[Figure]
+
+
+def at_least(value: float) -> Target:
+    """A target for what should be large."""
+    return Target("≥", value)
+
+
+def at_most(value: float) -> Target:
+    """A target for what should be small."""
+    return Target("≤", value)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that `share` of all are not above, by nearest rank. `ordered`: ascending and not empty."""
+    if not ordered:
+        raise ValueError("nothing was measured")
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def latencies(
+    name: str,
+    values_ms: Sequence[float],
+    *,
+    shares: Sequence[float] = (0.5, 0.99, 1.0),
+    targets: dict[float, Target] | None = None,
+    limits: dict[float, Limit] | None = None,
+) -> list[Figure]:
+    """A figure for each of `shares`; 1.0 is the longest."""
+    ordered = sorted(values_ms)
+    return [
+        Figure(
+            f"{name}, {'longest' if share == 1.0 else f'p{share * 100:g}'}",
+            percentile(ordered, share),
+            "ms",
+            (targets or {}).get(share),
+            (limits or {}).get(share),
+        )
+        for share in shares
+    ]

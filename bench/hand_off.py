@@ -16,20 +16,20 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
 import httpx
-from rich.console import Console
-from rich.table import Table
 from tests.support.fleet import LOOPBACK, make_key
-from tests.support.postgres import DEFAULT_SLOTS, MASTER_KEY, Databases, running_postgres
+from tests.support.postgres import DEFAULT_SLOTS, MASTER_KEY
 from tests.support.process import ServerProcess, running
 from tests.support.receiver import Call, Receiver, receiving
 
-from bench.machine import describe_machine
+from bench.databases import fresh_place
+from bench.figures import Result, latencies
+from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.ids import parse_job_id
 from onbeat.domain.rendezvous import share_of
@@ -101,7 +101,7 @@ async def cancelled(http: httpx.AsyncClient) -> list[float]:
     return lags
 
 
-async def measure(url: str, *, runs: int, folder: Path) -> dict[str, list[float]]:
+async def measure_lags(url: str, *, runs: int, folder: Path) -> dict[str, list[float]]:
     """All three, in milliseconds."""
     key = await make_key(url, "admin")
     async with receiving() as receiver, two_nodes(url, folder=folder) as (first, _second):
@@ -133,28 +133,22 @@ def _lag_ms(call: Call) -> float:
     return call.arrived_at / 1e3 - datetime.fromisoformat(call.scheduled_at).timestamp() * 1e3
 
 
-def _at(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+def measure(options: argparse.Namespace) -> Result:
+    """All three, on a new database."""
+    os.environ["ONBEAT_MASTER_KEY"] = MASTER_KEY
+    with fresh_place("postgres") as place, tempfile.TemporaryDirectory() as folder:
+        url = place.data + ("?pooled=1" if options.pooled else "")
+        lags = asyncio.run(measure_lags(url, runs=options.runs, folder=Path(folder)))
+    figures = [figure for name, lags_ms in lags.items() for figure in latencies(name, lags_ms, shares=(0.5, 0.95, 1.0))]
+    return Result(f"postgres, from one node to the workers of another{', pooled' * options.pooled}", figures)
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run alone."""
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--pooled", action="store_true")
-    arguments = parser.parse_args()
-    os.environ["ONBEAT_MASTER_KEY"] = MASTER_KEY
-    with running_postgres() as server, tempfile.TemporaryDirectory() as folder, Databases(server).fresh() as url:
-        url += "?pooled=1" if arguments.pooled else ""
-        results = asyncio.run(measure(url, runs=arguments.runs, folder=Path(folder)))
-    console = Console()
-    console.print(describe_machine())
-    table = Table(title=f"From one node to the workers of another, milliseconds{', pooled' * arguments.pooled}")
-    for column in ("what", "runs", "p50", "p95", "max"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for name, lags in results.items():
-        table.add_row(name, str(len(lags)), *(f"{_at(lags, share):.1f}" for share in (0.5, 0.95, 1.0)))
-    console.print(table)
+    run_alone(parser, measure)
 
 
 if __name__ == "__main__":

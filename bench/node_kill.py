@@ -1,6 +1,6 @@
 """Killed nodes: how long fires of their slots wait, and how long the runs that they held.
 
-    python -m bench.node_kill [--kills 50] [--nodes 3] [--jobs 60] [--json FILE]
+    python -m bench.node_kill [--kills 50] [--nodes 3] [--jobs 60]
 
 Nodes with workers of their own on one PostgreSQL, with production's lengths (a lease of 30 s, a heartbeat each 10 s,
 a beat among nodes each second). Every job fires each second. Most are answered at once; some take so long that each
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import tempfile
@@ -26,18 +25,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import httpx
-from rich.console import Console
-from rich.table import Table
 from tests.support.fleet import LOOPBACK, make_key
-from tests.support.postgres import MASTER_KEY, Databases, running_postgres
+from tests.support.postgres import MASTER_KEY
 from tests.support.process import ServerProcess, running
 from tests.support.receiver import Call, receiving
 
-from bench.machine import describe_machine
+from bench.databases import fresh_place
+from bench.figures import Figure, Result, at_most, percentile
+from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
 from onbeat.testing.events import Delivery
@@ -70,6 +69,17 @@ class Kill:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Seconds: of each kill, and of each run that a killed node held."""
+
+    fires: int
+    slots_s: list[float]
+    runs_s: list[float]
+    missing: int
+    """Lost attempts whose kill or next attempt is not known."""
+
+
 async def kill_in_turn(
     stack: contextlib.AsyncExitStack, nodes: list[ServerProcess], start: Callable[[], Start], *, kills: int
 ) -> list[Kill]:
@@ -93,7 +103,7 @@ async def ready(stack: contextlib.AsyncExitStack, start: Callable[[], Start]) ->
     return node
 
 
-async def measure(arguments: argparse.Namespace, *, folder: Path, url: str) -> dict[str, Any]:
+async def kill_nodes(arguments: argparse.Namespace, *, folder: Path, url: str) -> Found:
     """Everything, on an empty database."""
     settings = LOOPBACK | {"ONBEAT_LOG_LEVEL": "error", "ONBEAT_WORKERS": "200"}
 
@@ -127,22 +137,22 @@ async def measure(arguments: argparse.Namespace, *, folder: Path, url: str) -> d
     return await evaluate(url, kills, deliveries)
 
 
-async def evaluate(url: str, kills: Sequence[Kill], deliveries: Sequence[Delivery]) -> dict[str, Any]:
-    """Seconds, ascending: of each kill, and of each run that a killed node held."""
+async def evaluate(url: str, kills: Sequence[Kill], deliveries: Sequence[Delivery]) -> Found:
+    """Of each kill, and of each run that a killed node held."""
     connection = await asyncpg.connect(url)
     try:
         recorded = [(row[0], row[1]) for row in await connection.fetch(_RECORDED)]
         lost = await connection.fetch(_LOST)
     finally:
         await connection.close()
-    waits = sorted(
+    waits = [
         max(
             (recorded_at - max(scheduled_at, kill.at)) / SECOND_US
             for scheduled_at, recorded_at in recorded
             if kill.at - SECOND_US <= scheduled_at <= kill.at + AFFECTED_US
         )
         for kill in kills
-    )
+    ]
     killed_at = {kill.pid: kill.at for kill in kills}
     arrived_at = {(*delivery.key, delivery.attempt): delivery.arrived_at for delivery in deliveries}
     held: list[float] = []
@@ -154,40 +164,35 @@ async def evaluate(url: str, kills: Sequence[Kill], deliveries: Sequence[Deliver
             missing += 1
         else:
             held.append((again_at - at) / SECOND_US)
-    return {"fires": len(recorded), "kills": len(kills), "slots_s": waits, "runs_s": sorted(held), "missing": missing}
+    return Found(fires=len(recorded), slots_s=waits, runs_s=held, missing=missing)
+
+
+def measure(options: argparse.Namespace) -> Result:
+    """On a new database."""
+    os.environ["ONBEAT_MASTER_KEY"] = MASTER_KEY
+    with tempfile.TemporaryDirectory() as folder, fresh_place("postgres") as place:
+        found = asyncio.run(kill_nodes(options, folder=Path(folder), url=place.data))
+    figures: list[Figure] = []
+    for name, lengths_s, asked in (
+        ("fires of its slots waited at most", found.slots_s, at_most(5)),
+        ("runs that it held began again after", found.runs_s, at_most(35)),
+    ):
+        lengths_s.sort()
+        figures += [Figure(f"{name}, p{share * 100:g}", percentile(lengths_s, share), "s") for share in (0.5, 0.9)]
+        figures.append(Figure(f"{name}, longest", lengths_s[-1], "s", asked))
+    figures.append(Figure("runs that killed nodes held", len(found.runs_s), "runs"))
+    figures.append(Figure("lost attempts that nobody explains", found.missing, "attempts", at_most(0)))
+    setting = f"postgres, {options.kills} kills of one of {options.nodes} nodes, {found.fires:,} fires"
+    return Result(setting, figures)
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run alone."""
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=60)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    os.environ["ONBEAT_MASTER_KEY"] = MASTER_KEY
-    with tempfile.TemporaryDirectory() as folder, running_postgres() as server, Databases(server).fresh() as url:
-        found = asyncio.run(measure(arguments, folder=Path(folder), url=url))
-    console = Console()
-    console.print(describe_machine())
-    table = Table(title=f"{found['kills']} kills of one of {arguments.nodes} nodes, {found['fires']:,} fires; seconds")
-    for column in ("", "number", "p50", "p90", "p99", "longest", "asked for"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name, figures, limit in (
-        ("fires of its slots waited at most", found["slots_s"], 5),
-        ("runs that it held began again after", found["runs_s"], 35),
-    ):
-        shown = [f"{_at(figures, share):.1f}" for share in (0.5, 0.9, 0.99, 1.0)]
-        table.add_row(name, str(len(figures)), *shown, str(limit))
-    console.print(table)
-    console.print(f"load average of the machine in the last 1, 5 and 15 minutes: {os.getloadavg()}")
-    console.print(f"lost attempts whose kill or next attempt is not known: {found['missing']}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": describe_machine(), **found}, indent=2))
-
-
-def _at(values: Sequence[float], share: float) -> float:
-    return values[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+    run_alone(parser, measure)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Retention under load on PostgreSQL: do claims and finishes wait while days of history are dropped and rows deleted?
 
-    python -m bench.retention [--days 3] [--rows 100000] [--json FILE]
+    python -m bench.retention [--days 3] [--rows 100000]
 
 History holds some days that have a partition each, and as many rows as one of them in the default partition, all of
 them past their retention. Four workers claim 10 runs, finish them and begin again, without a pause; what is measured is
@@ -13,14 +13,13 @@ import argparse
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 from tests.support.database import looking_into
-from tests.support.postgres import Databases, running_postgres
 
 from bench.claims import AT_ONCE, DAY_US, fill_ready
-from bench.figures import show
+from bench.databases import fresh_place
+from bench.figures import Figure, Limit, Result, at_most, latencies, percentile
+from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -34,6 +33,7 @@ from onbeat.store.values import EndRun, Finish, Lease, LiveRun
 WORKERS = 4
 QUIET_S = 5.0
 READY = 100_000
+SHARES = (0.5, 0.99, 1.0)
 
 FILL_HISTORY = """
 INSERT INTO ended_runs (
@@ -80,7 +80,8 @@ async def prune_all(store: Store) -> int:
     return gone
 
 
-async def measure(url: str, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+async def measure_pruning(url: str) -> tuple[list[float], list[float], float, int]:
+    """Milliseconds of each call with nothing beside and while pruning; seconds of pruning; rows deleted."""
     store, cleaner = await open_store(url), await open_store(url)
     quiet_ms: list[float] = []
     pruning_ms: list[float] = []
@@ -100,35 +101,35 @@ async def measure(url: str, options: argparse.Namespace) -> dict[str, dict[str, 
     finally:
         await store.close()
         await cleaner.close()
-    return {
-        "nothing beside": {"took_s": QUIET_S, "batches_gone": 0, **_summary(quiet_ms)},
-        "pruning": {"took_s": took_s, "batches_gone": gone // BATCH, **_summary(pruning_ms)},
-    }
+    return quiet_ms, pruning_ms, took_s, gone
 
 
-def _summary(latencies_ms: list[float]) -> dict[str, float]:
-    ordered = sorted(latencies_ms)
-    return {
-        "calls": len(ordered),
-        **{f"p{part}_ms": ordered[len(ordered) * part // 100] for part in (50, 99)},
-        "max_ms": ordered[-1],
-    }
+def measure(options: argparse.Namespace) -> Result:
+    """On a new database."""
+    with fresh_place("postgres") as place:
+        now = host_time_us()
+        fill_history(place.data, options, now=now)
+        asyncio.run(fill_ready(place.data, READY, now=now))
+        quiet_ms, pruning_ms, took_s, gone = asyncio.run(measure_pruning(place.data))
+    quiet_ms.sort()
+    figures = latencies(
+        "claim or finish",
+        pruning_ms,
+        shares=SHARES,
+        targets={1.0: at_most(200)},
+        limits={share: Limit("nothing beside", percentile(quiet_ms, share)) for share in SHARES},
+    )
+    figures.append(Figure("until everything old is gone", took_s, "s"))
+    figures.append(Figure("deleted by row", gone, "rows"))
+    return Result(f"postgres, {options.days} days of {options.rows:,} runs, and as many by row", figures)
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run alone."""
+    parser = parser_of(__doc__)
     parser.add_argument("--days", type=int, default=3)
     parser.add_argument("--rows", type=int, default=100_000, help="of each day, and of the default partition")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    with running_postgres() as server:
-        url = asyncio.run(Databases(server).create())
-        now = host_time_us()
-        fill_history(url, options, now=now)
-        asyncio.run(fill_ready(url, READY, now=now))
-        results = asyncio.run(measure(url, options))
-    show(f"{options.days} days of {options.rows:,} runs and as many by row", results, json_path=options.json)
+    run_alone(parser, measure)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,25 @@
 """How fast the store alone is: due → recorded and leased → finished, in durable batches.
 
-    python -m bench.store_life_cycle --jobs 1000000 --fires 200000 --engine postgres
+    python -m bench.store_life_cycle [--engine sqlite|postgres] [--jobs 1000000] [--fires 200000]
 
-Prints a table: jobs created per second, fires per second and µs per fire, of wall time, of this process's CPU and of
-the CPU of PostgreSQL's processes; and as the limit measured in the same run what bare batched writes of rows of the
-same size cost with the same durability. The data is made anew in `--directory` and removed afterwards; put it on the
-disk that counts.
+Jobs created and fires lived through per second, and the CPU of each, of this process and of PostgreSQL's. The limit,
+measured in the same run: bare batched writes of rows of the same size with the same durability. The data is made anew
+in `--directory` and removed afterwards; put it on the disk that counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import resource
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
 
-from tests.support.postgres import Databases, running_postgres
-
-from bench.bare_rows import write_to_postgres, write_to_sqlite
-from bench.machine import describe_machine
-from bench.measures import Measure, Stopwatch, cpu_s_of_server
+from bench.databases import ENGINES, Place, fresh_place
+from bench.figures import Figure, Limit, Result, at_least, at_most
+from bench.measures import Measure, Stopwatch
+from bench.scenario import parser_of, run_alone
 from onbeat.app.process import spare_the_collector
 from onbeat.domain.model import Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -38,6 +31,8 @@ from onbeat.store.values import DueJob, EndRun, Finish, Finished, FirePlan, Leas
 SECOND = 1_000_000
 START = 1_750_000_000 * SECOND
 CREATED_AT_ONCE = 5_000
+ASKED_WITH = 1_000_000
+"""Jobs beside which design §8 asks for its figures."""
 
 
 def new_jobs(count: int, *, interval_s: int, randomness: random.Random) -> Iterator[list[NewJob]]:
@@ -115,87 +110,53 @@ async def run_life_cycle(store: Store, *, fires: int, batch: int, interval_s: in
     return recorded
 
 
-async def measure_sqlite(options: argparse.Namespace) -> list[Measure]:
-    """On a data file made anew, which is removed afterwards."""
-    directory = Path(tempfile.mkdtemp(prefix="onbeat-bench-", dir=options.directory))
-    randomness = random.Random(7)
-    try:
-        measures = await measure_store(str(directory / "bench.db"), options, Stopwatch, randomness)
-        bare = write_to_sqlite(
-            directory / "bare.db", fires=options.fires, batch=options.batch, jobs=options.jobs, randomness=randomness
-        )
-    finally:
-        shutil.rmtree(directory)
-    return [*measures, bare]
-
-
-async def measure_postgres(options: argparse.Namespace) -> list[Measure]:
-    """On a server started for it, with the settings that the tests' server has."""
-    tempfile.tempdir = None if options.directory is None else str(options.directory)
-    randomness = random.Random(7)
-    with running_postgres() as server:
-        url = await Databases(server).create()
-        watch = partial(Stopwatch, lambda: cpu_s_of_server(server.pid))
-        measures = await measure_store(url, options, watch, randomness)
-        bare = await write_to_postgres(
-            url, server=server.pid, fires=options.fires, batch=options.batch, jobs=options.jobs, randomness=randomness
-        )
-    return [*measures, bare]
-
-
-async def measure_store(
-    url: str, options: argparse.Namespace, start_watch: Callable[[], Stopwatch], randomness: random.Random
-) -> list[Measure]:
-    store = await open_store(url)
-    watch = start_watch()
-    for jobs in new_jobs(options.jobs, interval_s=options.interval, randomness=randomness):
+async def measure_store(place: Place, options: argparse.Namespace) -> list[Measure]:
+    """Creation, and life."""
+    store = await open_store(place.data)
+    watch = Stopwatch(place.server_cpu_s)
+    for jobs in new_jobs(options.jobs, interval_s=options.interval, randomness=random.Random(7)):
         await store.jobs.create(jobs, now=START)
-    created = watch.stop("job created", options.jobs)
-    watch = start_watch()
+    created = watch.stop("jobs created", options.jobs)
+    watch = Stopwatch(place.server_cpu_s)
     recorded = await run_life_cycle(store, fires=options.fires, batch=options.batch, interval_s=options.interval)
-    lived = watch.stop("life of a fire", recorded)
+    lived = watch.stop("lives of a fire", recorded)
     await store.close()
     return [created, lived]
 
 
+def measure(options: argparse.Namespace) -> Result:
+    """On data made anew, which is removed afterwards."""
+    spare_the_collector()  # as every process of onbeat does
+    with fresh_place(options.engine) as place:
+        created, lived = asyncio.run(measure_store(place, options))
+        bare = place.write_bare(options.fires, options.jobs)
+    asked = {"lives of a fire": at_least(20_000)} if options.jobs >= ASKED_WITH else {}
+    server_asked = {"lives of a fire": at_most(70)} if options.jobs >= ASKED_WITH else {}
+    figures: list[Figure] = []
+    for part in (lived, created):
+        limit = Limit(bare.name, bare.per_second) if part is lived else None
+        figures += [
+            Figure(part.name, part.per_second, "per second", asked.get(part.name), limit),
+            Figure(f"CPU, {part.name}", part.cpu_us, "µs each"),
+        ]
+        if place.engine == "postgres":
+            cost = Limit(bare.name, bare.server_cpu_us) if part is lived else None
+            name = f"CPU of PostgreSQL, {part.name}"
+            figures.append(Figure(name, part.server_cpu_us, "µs each", server_asked.get(part.name), cost))
+    figures.append(Figure("resident memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB"))
+    setting = f"{options.engine}, {options.jobs:,} jobs, {options.fires:,} fires in batches of {options.batch}"
+    return Result(setting, figures)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
+    """Run alone."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--engine", choices=ENGINES, default="sqlite")
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--fires", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--interval", type=int, default=60, help="seconds between two fires of a job")
-    parser.add_argument("--directory", type=Path, help="where the data is kept; default: the temporary directory")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    options = parser.parse_args()
-    spare_the_collector()  # as every process of onbeat does
-    measures = asyncio.run(measure_sqlite(options) if options.engine == "sqlite" else measure_postgres(options))
-    facts = {
-        "machine": describe_machine(),
-        "setting": f"{options.engine}, {options.jobs:,} jobs, {options.fires:,} fires in batches of {options.batch}, "
-        "durable commits",
-        "peak RSS": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB",
-    }
-    for name, fact in facts.items():
-        print(f"{name:10} {fact}")
-    print(f"{'':18} {'count':>10} {'per second':>11} {'µs each':>9} {'µs CPU':>9} {'server':>9}")
-    for line in measures:
-        wall_us = 1e6 / line.per_second
-        print(
-            f"{line.name:18} {line.count:>10,} {line.per_second:>11,.0f} {wall_us:>9.1f} {line.cpu_us:>9.1f} "
-            f"{line.server_cpu_us:>9.1f}"
-        )
-    if options.json is not None:
-        rows = {
-            line.name: {
-                "count": line.count,
-                "per_second": line.per_second,
-                "cpu_us": line.cpu_us,
-                "server_cpu_us": line.server_cpu_us,
-            }
-            for line in measures
-        }
-        options.json.write_text(json.dumps({"facts": facts, "measures": rows}, indent=2) + "\n", encoding="utf-8")
+    run_alone(parser, measure)
 
 
 if __name__ == "__main__":
