@@ -284,6 +284,7 @@ async def test_expired_run_is_pending_again_and_the_lost_attempt_counts(store: S
     assert (await make.finish(key, token)).result is FinishResult.LEASE_LOST
 
 
+@pytest.mark.order_over_slots
 async def test_expire_takes_the_earliest_up_to_its_limit(store: Store, make: Maker) -> None:
     held = [await make.running(await make.job(), lease=new_lease(until=NOW + 9 - number)) for number in range(4)]
     first = await store.leases.expire(now=LATER, limit=2, decide=fail())

@@ -248,6 +248,7 @@ async def test_displaced_run_gives_its_lane_away_and_waits_again(store: Store, m
     assert (after.lane, after.ready_at) == (0, NOW + HOUR)
 
 
+@pytest.mark.order_over_slots
 async def test_latest_clocks_are_taken_before_the_earliest(store: Store, make: Maker) -> None:
     jobs = [await make.job(next_fire_at=NOW - age) for age in (50, 40, 30, 20, 10)]
     taken: list[int] = []

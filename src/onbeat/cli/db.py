@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from onbeat.cli.connection import JsonOption
 from onbeat.cli.offline import on_data_file
 from onbeat.cli.processes import DataOption, settings_from
 from onbeat.cli.terminal import print_fields, print_json
+from onbeat.domain.errors import ConfigError
 from onbeat.store.database_url import hide_password, is_postgres_url
 
 if TYPE_CHECKING:
@@ -41,18 +42,35 @@ def check(data: DataOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command("upgrade")
-def upgrade(data: DataOption = None, as_json: JsonOption = False) -> None:
+def upgrade(
+    data: DataOption = None,
+    citus: Annotated[
+        bool,
+        typer.Option(
+            "--citus", help="Then spread the tables over the servers of a Citus cluster. There is no way back."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Bring the database to this version's schema, or create it.
 
     A server does the same with its data file when it starts. On PostgreSQL this comes before the first node of a new
-    version, while the others go on working.
+    version, while the others go on working; with --citus no node may be at work.
     """
     settings = settings_from(data=data)
-    before, after = _upgrade_database(settings.data) if is_postgres_url(settings.data) else _upgrade_file(settings)
-    if as_json:
-        print_json({"from": before, "to": after})
+    if is_postgres_url(settings.data):
+        before, after, is_distributed = _upgrade_database(settings.data, on_citus=citus)
+    elif citus:
+        raise ConfigError(
+            "a data file cannot be spread over servers", field="data", remedy="name a PostgreSQL database"
+        )
     else:
-        print(f"schema version {after}" + ("" if before == after else f", was {before}"))
+        (before, after), is_distributed = _upgrade_file(settings), False
+    if as_json:
+        print_json({"from": before, "to": after, "distributed": is_distributed})
+    else:
+        spread = ", spread by slot" if is_distributed else ""
+        print(f"schema version {after}{spread}" + ("" if before == after else f", was {before}"))
 
 
 def _check_file(url: str) -> dict[str, Any]:
@@ -78,6 +96,7 @@ def _check_database(url: str) -> dict[str, Any]:
         "bytes": found.size,
         "schema_version": found.schema.version,
         "newest_schema_version": found.newest_schema_version,
+        "distributed": found.schema.is_distributed,
         "problems": list(found.problems),
     }
 
@@ -93,9 +112,9 @@ def _upgrade_file(settings: Settings) -> tuple[int, int]:
     return before, inspect_file(settings.data).schema_version
 
 
-def _upgrade_database(url: str) -> tuple[int, int]:
+def _upgrade_database(url: str, *, on_citus: bool) -> tuple[int, int, bool]:
     from onbeat.store.postgres.store import upgrade_database
     from onbeat.store.sqlite.migrate import DEFAULT_SLOTS
 
-    before, after = asyncio.run(upgrade_database(url, slots=DEFAULT_SLOTS))
-    return before.version, after.version
+    before, after = asyncio.run(upgrade_database(url, slots=DEFAULT_SLOTS, on_citus=on_citus))
+    return before.version, after.version, after.is_distributed

@@ -150,6 +150,12 @@ class SchemaTooNew(OnbeatError):
     code = "schema_too_new"
 
 
+class ExtensionMissing(OnbeatError):
+    """The database lacks an extension that this needs."""
+
+    code = "extension_missing"
+
+
 class DataFileInUse(OnbeatError):
     """Another onbeat process holds this data file."""
 

@@ -26,6 +26,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ready: bool = False  # runs became claimable
     due: tuple[int, ...] = ()  # slots in which clocks are due now or soon
     stopped: tuple[RunKey, ...] = ()  # running runs that were asked to stop
+    ready_in: tuple[int, ...] = ()  # slots in which they did, where the store looks slot by slot
 
 
 def hint_of_jobs(jobs: Iterable[StoredJob | None], *, slots: int, now: int) -> Hint | None:

@@ -68,6 +68,21 @@ class Tally:
         )
 
 
+def joined_batch(parts: Sequence[FiredBatch], *, next_due_at: int | None) -> FiredBatch:
+    """The contract's answer where several transactions did it."""
+    return FiredBatch(
+        leased=tuple(run for part in parts for run in part.leased),
+        jobs=sum(part.jobs for part in parts),
+        runs=sum(part.runs for part in parts),
+        pending=sum(part.pending for part in parts),
+        marks=sum(part.marks for part in parts),
+        conflicts=sum(part.conflicts for part in parts),
+        cancelled=tuple(key for part in parts for key in part.cancelled),
+        parked=tuple(job for part in parts for job in part.parked),
+        next_due_at=next_due_at,
+    )
+
+
 def plan_fire(due: DueJob, decide: Decide, *, slot: int) -> PlannedFire:
     """Decide about one due clock. What this raises parks the job."""
     plan = decide(due)

@@ -33,6 +33,11 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
 - A pause removes the clock and marks the job's live runs as held. Whoever records a run waited for the clock or the
   job's row, and whoever starts an attempt for the live run's row; both see the pause or are over before it is.
 
+One slot at a time
+------------------
+Where the tables are spread over servers by slot (`meta.is_distributed`), the same modules send the same statements in
+their form for one slot: see `one_slot.py`. All of the above holds, since a job and its runs are of one slot.
+
 Connections
 -----------
 Fires, leases and heartbeats run on connections that no request ever holds (`Database.prompt`), under shorter limits:

@@ -147,7 +147,7 @@ async def _look_up(connection: Connection, job_id: int, instants: Sequence[int],
     versions = sorted({row[8] for row in rows.values() if row[5] in _MARKS})
     definitions: dict[int, str] = {}
     if versions:
-        found = await connection.fetch(_QUERIES["definitions_of_versions"], versions, slot, job_id)
+        found = await connection.fetch(_QUERIES["definitions_of_versions"], slot, job_id, versions)
         definitions = {row[0]: row[1] for row in found}
     return [_recorded(tuple(rows[instant]), definitions) for instant in instants]
 

@@ -45,6 +45,12 @@ async def claim(connection: Connection, leases: Sequence[Lease], *, now: int, qu
     return claimed
 
 
+async def next_ready_at(connection: Connection, queue: str | None) -> int | None:
+    """When the first run of a queue is ready. None: none waits."""
+    ready_at: int | None = await connection.fetchval(_QUERIES["next_ready_at"], queue or "")
+    return ready_at
+
+
 async def extend(connection: Connection, held: Held, *, now: int, until: int, slots: int) -> list[LeaseStatus]:
     """Heartbeat."""
     rows = await connection.fetch(_QUERIES["extend_leases"], until, *_held_columns(held, slots=slots), now)

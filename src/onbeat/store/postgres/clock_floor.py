@@ -36,7 +36,8 @@ class _Look(msgspec.Struct, frozen=True, gc=False):
 class ClockFloor:
     """What the last looks for due clocks tell the next ones, for each set of slots that was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_shares: int = MOST_SHARES) -> None:
+        self._most_shares = most_shares
         self._looks: dict[tuple[int, ...] | None, _Look] = {}
         self._now = 0
 
@@ -55,7 +56,7 @@ class ClockFloor:
         key = _key(slots)
         before = self._looks.get(key)
         full_at = now if began_at == 0 or before is None else before.full_at
-        if before is None and len(self._looks) >= MOST_SHARES:
+        if before is None and len(self._looks) >= self._most_shares:
             self._looks.clear()
         newest = now - SLACK_US
         self._looks[key] = _Look(max(newest if earliest is None else min(earliest, newest), 0), now, full_at)

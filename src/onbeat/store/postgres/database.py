@@ -15,12 +15,15 @@ from typing import Final, TypeVar
 
 import asyncpg
 import structlog
+from msgspec.structs import replace
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
 from onbeat.store.hints import Hint
 from onbeat.store.postgres.connections import Connection as Connection
 from onbeat.store.postgres.connections import Pool, Way
 from onbeat.store.postgres.hints import Hints
+from onbeat.store.postgres.looks import Look
+from onbeat.store.postgres.one_slot import OneSlotConnection, OneSlotMode
 
 log = structlog.get_logger(__name__)
 
@@ -68,9 +71,16 @@ SET LOCAL enable_mergejoin = off;
 SET LOCAL plan_cache_mode = force_generic_plan;
 SET LOCAL jit = off;
 """
-BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;" + _SETTINGS
+# Of tables that are spread over servers: what is set is set on each of them, and a statement is planned for the slot
+# that it names, since a plan for any slot would be one for all servers.
+_SETTINGS_IN_ONE_SLOT: Final = "SET LOCAL citus.propagate_set_commands = 'local';" + _SETTINGS.replace(
+    "force_generic_plan", "force_custom_plan"
+)
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
+BEGIN_READ: Final = _BEGIN_READ + _SETTINGS
 # Not READ WRITE, which a standby refuses as a feature that it does not have. So the first write is told what it is.
-BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED;" + _SETTINGS
+_BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED;"
+BEGIN_WRITE: Final = _BEGIN_WRITE + _SETTINGS
 
 _TRY_AGAIN: Final = (
     asyncpg.SerializationError,
@@ -109,36 +119,89 @@ class Database:
     """Transactions on the connections of one pool."""
 
     def __init__(
-        self, pool: Pool, hints: Hints, *, patience: Patience = PATIENT, prompt: Database | None = None
+        self,
+        pool: Pool,
+        hints: Hints,
+        *,
+        patience: Patience = PATIENT,
+        prompt: Database | None = None,
+        one_slot: OneSlotMode | None = None,
     ) -> None:
-        """`prompt`: the same database on connections that no request ever holds. None: this one."""
+        """`prompt`: the same database on connections that no request ever holds. None: this one.
+
+        `one_slot`: its tables are spread over servers by slot. None: they are not.
+        """
         self._pool = pool
         self.hints = hints
         self._patience = patience
-        self._begin_read = BEGIN_READ + _limits(patience)
-        self._begin_write = BEGIN_WRITE + _limits(patience)
+        settings = _SETTINGS if one_slot is None else _SETTINGS_IN_ONE_SLOT
+        self._begin_read = _BEGIN_READ + settings + _limits(patience)
+        self._begin_write = _BEGIN_WRITE + settings + _limits(patience)
+        self._one_slot = one_slot
         self.prompt: Database = prompt or self
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` on one snapshot. Raises StoreUnavailable."""
-        return await self._transact(self._begin_read, work)
+    def in_one_slot_mode(self, one_slot: OneSlotMode) -> Database:
+        """The same database on the same connections, one slot at a time."""
+        prompt = None if self.prompt is self else self.prompt.in_one_slot_mode(one_slot)
+        return Database(self._pool, self.hints, patience=self._patience, prompt=prompt, one_slot=one_slot)
 
-    async def write(self, work: Work[T], *, hint: Callable[[T], Hint | None] = nothing_to_tell) -> T:
+    async def read(self, work: Work[T], *, look: Look | None = None) -> T:
+        """Run `work` on one snapshot. Raises StoreUnavailable.
+
+        `look`: it is a look into that slot, and only about that.
+        """
+        if self._one_slot is None:
+            return await self._transact(self._begin_read, work)
+        slot = None if look is None else look.slot
+        one_slot = self._one_slot
+        result = await self._transact(
+            self._begin_read, lambda connection: work(one_slot.connection(connection, slot=slot).as_connection())
+        )
+        if look is not None:
+            look.end(is_believed=look.is_clean())
+        return result
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        hint: Callable[[T], Hint | None] = nothing_to_tell,
+        slot: int | None = None,
+        look: Look | None = None,
+    ) -> T:
         """Run `work` in one transaction, from its beginning again where another one was in its way. What other
         processes are told of its result goes with it.
 
+        `slot`: it is only about that slot, where the database wants to know. `look`: and it is a look into it.
         It is durable before this returns. Raises StoreUnavailable; then it may have been written, if the connection
         was lost while it was being committed.
         """
+        written: list[OneSlotConnection] = []
 
         async def work_and_tell(connection: Connection) -> T:
-            result = await work(connection)
+            if self._one_slot is None:
+                result = await work(connection)
+            else:
+                own = self._one_slot.connection(connection, slot=slot if look is None else look.slot)
+                written.append(own)
+                result = await work(own.as_connection())
             told = hint(result) if self.hints.are_wanted else None
             if told is not None:
+                if written:
+                    told = replace(told, ready_in=tuple(sorted(written[-1].ready_in)))
                 await self.hints.send(connection, told)
             return result
 
-        return await self._transact(self._begin_write, work_and_tell)
+        is_clean = False
+        try:
+            result = await self._transact(self._begin_write, work_and_tell)
+            is_clean = look is None or look.is_clean()
+        finally:
+            if self._one_slot is not None:
+                self._one_slot.note_written(written)
+        if look is not None:
+            look.end(is_believed=is_clean)
+        return result
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:

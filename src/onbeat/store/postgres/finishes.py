@@ -68,16 +68,17 @@ async def write_locking(
     *,
     slots: int,
     hint: Callable[[T], Hint | None] = nothing_to_tell,
+    slot: int | None = None,
 ) -> T:
     """Run `work` in one transaction, and anew with jobs locked where its verdicts turn out to pause them, or to begin a
-    streak of failures.
+    streak of failures. `slot`: as `Database.write` takes it.
 
     Such verdicts are rare, and jobs are locked before live runs: see the package's docstring.
     """
     job_ids: frozenset[int] = frozenset()
     while True:
         try:
-            return await database.write(partial(_with_locked, job_ids, work, slots=slots), hint=hint)
+            return await database.write(partial(_with_locked, job_ids, work, slots=slots), hint=hint, slot=slot)
         except JobsNeedLocksError as found:
             job_ids |= found.job_ids
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from onbeat.domain.errors import OnbeatError
 from onbeat.domain.states import JobState
 from onbeat.store.hints import Hint, hint_of_runs
-from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
+from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, joined_batch, plan_fire, reason_of
 from onbeat.store.postgres.after_finish import set_clocks_after
-from onbeat.store.postgres.clock_floor import ClockFloor
+from onbeat.store.postgres.clock_floor import MOST_SHARES, ClockFloor
 from onbeat.store.postgres.database import Connection, Database, savepoint
 from onbeat.store.postgres.insertion import REFUSED, Call, Insertions
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.lanes import pass_lanes_on
 from onbeat.store.postgres.locks import Lanes, lock_lanes
+from onbeat.store.postgres.looks import Look, SlotLooks
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.recording import record_fires
 from onbeat.store.rows import Row, stored_job
@@ -30,10 +32,12 @@ _QUERIES = load_queries("fires")
 class PostgresFires:
     """Fires of one database."""
 
-    def __init__(self, *, database: Database, slots: int) -> None:
+    def __init__(self, *, database: Database, slots: int, looks: SlotLooks | None = None) -> None:
+        """`looks`: into one slot at a time. None: into all that are asked for at once."""
         self._database = database
         self._slots = slots
-        self._floor = ClockFloor()
+        self._looks = looks
+        self._floor = ClockFloor(most_shares=MOST_SHARES if looks is None else slots)
         self._insertions = Insertions(database=database, slots=slots)
 
     async def record_due(
@@ -46,6 +50,62 @@ class PostgresFires:
         only: int | None = None,
         slots: Sequence[int] | None = None,
     ) -> FiredBatch:
+        if self._looks is None:
+            return await self._record(now=now, limit=limit, decide=decide, latest=latest, only=only, slots=slots)
+        return await self._record_by_slot(
+            self._looks, now=now, limit=limit, decide=decide, latest=latest, only=only, slots=slots
+        )
+
+    async def _record_by_slot(
+        self,
+        looks: SlotLooks,
+        *,
+        now: int,
+        limit: int,
+        decide: Decide,
+        latest: int,
+        only: int | None,
+        slots: Sequence[int] | None,
+    ) -> FiredBatch:
+        """One transaction after the other, each of one slot, until `limit` clocks were looked at.
+
+        While there is a backlog (`latest`) each slot gets its share of the limit, so that what came due last in one
+        does not wait for what is left over in another.
+        """
+        await self.next_due_at(slots=slots)
+        due = looks.due(now=now, among=slots) if only is None else [only % self._slots]
+        parts: list[FiredBatch] = []
+        left = limit
+        for number, slot in enumerate(due):
+            share = -(-left // (len(due) - number)) if latest else left
+            try:
+                part = await self._record(
+                    now=now, limit=share, decide=decide, latest=min(latest, -(-share * latest // limit)), only=only,
+                    slots=[slot], slot_look=looks.look(slot),
+                )  # fmt: skip
+            except OnbeatError:
+                if not parts:
+                    raise
+                break  # what was recorded must be told; the next call meets the error again, if it is still there
+            parts.append(part)
+            left -= part.jobs
+            if left <= 0:
+                break
+        next_due_at = now if looks.has_changed(among=slots) else looks.earliest(among=slots)
+        return joined_batch(parts, next_due_at=next_due_at)
+
+    async def _record(
+        self,
+        *,
+        now: int,
+        limit: int,
+        decide: Decide,
+        latest: int,
+        only: int | None,
+        slots: Sequence[int] | None,
+        slot_look: Look | None = None,
+    ) -> FiredBatch:
+        """One batch, in one transaction."""
         floor = self._floor.of(slots, now=now)
 
         async def write(connection: Connection, *, one_by_one: bool) -> tuple[FiredBatch, int]:
@@ -58,16 +118,18 @@ class PostgresFires:
             if clocks:
                 await batch.record(clocks, one_by_one=one_by_one)
             next_due_at = await look.next_due_at(connection)
+            if slot_look is not None:
+                slot_look.found(next_due_at)
             recorded = batch.tally.batch(jobs=batch.looked_at, parked=batch.parked, next_due_at=next_due_at)
             return recorded, look.floor
 
         try:
             recorded, began_at = await self._database.prompt.write(
-                lambda connection: write(connection, one_by_one=False), hint=_hint_of_batch
+                lambda connection: write(connection, one_by_one=False), hint=_hint_of_batch, look=slot_look
             )
         except _BatchRefusedError:
             recorded, began_at = await self._database.prompt.write(
-                lambda connection: write(connection, one_by_one=True), hint=_hint_of_batch
+                lambda connection: write(connection, one_by_one=True), hint=_hint_of_batch, look=slot_look
             )
         self._floor.note(slots, began_at=began_at, earliest=recorded.next_due_at, now=now)
         return recorded
@@ -78,8 +140,22 @@ class PostgresFires:
         return await self._insertions.do(job_id, Call(now, decide))
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
+        if self._looks is None:
+            return await self._next_due_at(slots)
+        for slot in self._looks.unknown(among=slots):
+            await self._next_due_at([slot], slot_look=self._looks.look(slot))
+        return self._looks.earliest(among=slots)
+
+    async def _next_due_at(self, slots: Sequence[int] | None, *, slot_look: Look | None = None) -> int | None:
         look = _Look(self._floor.of(slots), now=None, slots=slots)
-        found = await self._database.prompt.read(look.next_due_at)
+
+        async def read(connection: Connection) -> int | None:
+            found = await look.next_due_at(connection)
+            if slot_look is not None:
+                slot_look.found(found)
+            return found
+
+        found = await self._database.prompt.read(read, look=slot_look)
         self._floor.note(slots, began_at=look.floor, earliest=found)
         return found
 

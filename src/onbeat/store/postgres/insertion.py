@@ -51,7 +51,9 @@ class Insertions:
         """Each in its turn, in one transaction; where the database refuses that, in one for each."""
         try:
             return await self._database.write(
-                lambda connection: self._write(connection, job_id, calls), hint=_hint_of_answers
+                lambda connection: self._write(connection, job_id, calls),
+                hint=_hint_of_answers,
+                slot=job_id % self._slots,
             )
         except _TogetherRefusedError:
             return [await self._do_alone(job_id, call) for call in calls]

@@ -91,7 +91,9 @@ class PostgresJobs:
             return await self._read_job(connection, job_id)
 
         return await self._database.write(
-            write, hint=lambda written: hint_of_jobs([written], slots=self._slots, now=now)
+            write,
+            hint=lambda written: hint_of_jobs([written], slots=self._slots, now=now),
+            slot=job_id % self._slots,
         )
 
     async def _read_job(self, connection: Connection, job_id: int) -> StoredJob | None:

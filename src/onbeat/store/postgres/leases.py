@@ -4,17 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import DEFAULT_PRIORITY
 from onbeat.domain.states import RunState
 from onbeat.store.hints import hint_of_runs
 from onbeat.store.postgres.callbacks import complete, report
-from onbeat.store.postgres.claims import claim, extend, permit, release
+from onbeat.store.postgres.claims import claim, extend, next_ready_at, permit, release
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.finishes import LockedJobs, expire, finish, write_locking
 from onbeat.store.postgres.interventions import cancel, revive
+from onbeat.store.postgres.leases_by_slot import LeasesBySlot
+from onbeat.store.postgres.looks import Looks
+from onbeat.store.postgres.one_slot import Answer, Item, in_each_slot
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.values import (
     Completion,
@@ -34,46 +37,50 @@ _QUERIES = load_queries("leases")
 class PostgresLeases:
     """Leases of one database."""
 
-    def __init__(self, *, database: Database, slots: int) -> None:
+    def __init__(self, *, database: Database, slots: int, looks: Looks | None = None) -> None:
+        """`looks`: one slot at a time (`leases_by_slot.py`). None: each call is one transaction."""
         self._database = database
         self._slots = slots
+        self._by_slot = None if looks is None else LeasesBySlot(database=database, slots=slots, looks=looks)
 
     async def next_ready_at(self, *, queue: str | None) -> int | None:
-        async def read(connection: Connection) -> int | None:
-            ready_at: int | None = await connection.fetchval(_QUERIES["next_ready_at"], queue or "")
-            return ready_at
-
-        return await self._database.prompt.read(read)
+        if self._by_slot is not None:
+            return await self._by_slot.next_ready_at(queue)
+        return await self._database.prompt.read(lambda connection: next_ready_at(connection, queue))
 
     async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
         if not leases:
             return []
+        if self._by_slot is not None:
+            return await self._by_slot.claim(leases, now=now, queue=queue)
         return await self._database.prompt.write(lambda connection: claim(connection, leases, now=now, queue=queue))
 
     async def extend(self, held: Sequence[tuple[RunKey, bytes]], *, now: int, until: int) -> list[LeaseStatus]:
-        if not held:
-            return []
-        return await self._database.prompt.write(
-            lambda connection: extend(connection, held, now=now, until=until, slots=self._slots)
-        )
+        async def work(part: Sequence[tuple[RunKey, bytes]], slot: int | None) -> list[LeaseStatus]:
+            return await self._database.prompt.write(
+                lambda connection: extend(connection, part, now=now, until=until, slots=self._slots), slot=slot
+            )
+
+        return await self._in_parts(held, slot_of=self._slot_of_lease, work=work)
 
     async def permit(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> list[LeaseStatus]:
-        if not held:
-            return []
-        return await self._database.prompt.write(
-            lambda connection: permit(connection, held, now=now, slots=self._slots)
-        )
+        async def work(part: Sequence[tuple[RunKey, bytes]], slot: int | None) -> list[LeaseStatus]:
+            return await self._database.prompt.write(
+                lambda connection: permit(connection, part, now=now, slots=self._slots), slot=slot
+            )
+
+        return await self._in_parts(held, slot_of=self._slot_of_lease, work=work)
 
     async def finish(
         self, items: Sequence[Finish], *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
     ) -> list[Finished]:
-        if not items:
-            return []
+        async def work(part: Sequence[Finish], slot: int | None) -> list[Finished]:
+            async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
+                return await finish(connection, part, now=now, decide=decide, slots=self._slots, locked=locked)
 
-        async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
-            return await finish(connection, items, now=now, decide=decide, slots=self._slots, locked=locked)
+            return await write_locking(self._database.prompt, write, slots=self._slots, slot=slot)
 
-        return await write_locking(self._database.prompt, write, slots=self._slots)
+        return await self._in_parts(items, slot_of=lambda item: item.key.job_id % self._slots, work=work)
 
     async def complete(
         self, item: Completion, *, now: int, decide: Callable[[LiveRun, str, Finish], Verdict]
@@ -81,28 +88,39 @@ class PostgresLeases:
         async def write(connection: Connection, locked: LockedJobs) -> Finished:
             return await complete(connection, item, now=now, decide=decide, slots=self._slots, locked=locked)
 
-        return await write_locking(self._database.prompt, write, slots=self._slots)
+        return await write_locking(self._database.prompt, write, slots=self._slots, slot=item.key.job_id % self._slots)
 
     async def report(self, item: Progress, *, now: int, decide: Callable[[LiveRun, str], int | None]) -> LeaseStatus:
         return await self._database.prompt.write(
-            lambda connection: report(connection, item, now=now, decide=decide, slots=self._slots)
+            lambda connection: report(connection, item, now=now, decide=decide, slots=self._slots),
+            slot=item.key.job_id % self._slots,
         )
 
     async def release(self, held: Sequence[tuple[RunKey, bytes]], *, now: int) -> int:
-        if not held:
-            return 0
-        return await self._database.prompt.write(
-            lambda connection: release(connection, held, now=now, slots=self._slots),
-            hint=lambda released: hint_of_runs(ready=released > 0),
-        )
+        async def work(part: Sequence[tuple[RunKey, bytes]], slot: int | None) -> list[bool]:
+            released = await self._database.prompt.write(
+                lambda connection: release(connection, part, now=now, slots=self._slots),
+                hint=lambda released: hint_of_runs(ready=released > 0),
+                slot=slot,
+            )
+            return [number < released for number in range(len(part))]
+
+        return sum(await self._in_parts(held, slot_of=self._slot_of_lease, work=work))
 
     async def expire(self, *, now: int, limit: int, decide: Callable[[LiveRun, str], Verdict]) -> list[Finished]:
-        async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
-            return await expire(connection, now=now, limit=limit, decide=decide, slots=self._slots, locked=locked)
+        async def work(most: int, slot: int | None) -> list[Finished]:
+            async def write(connection: Connection, locked: LockedJobs) -> list[Finished]:
+                return await expire(connection, now=now, limit=most, decide=decide, slots=self._slots, locked=locked)
 
-        return await write_locking(
-            self._database.prompt, write, slots=self._slots, hint=lambda expired: hint_of_runs(ready=bool(expired))
-        )
+            return await write_locking(
+                self._database.prompt,
+                write,
+                slots=self._slots,
+                hint=lambda expired: hint_of_runs(ready=bool(expired)),
+                slot=slot,
+            )
+
+        return await work(limit, None) if self._by_slot is None else await self._by_slot.expire(limit, work)
 
     async def count_overdue(self, *, now: int) -> int:
         async def read(connection: Connection) -> int:
@@ -114,6 +132,7 @@ class PostgresLeases:
         return await self._database.write(
             lambda connection: cancel(connection, key, now=now, slots=self._slots),
             hint=lambda state: hint_of_runs(ready=False, stopped=[key] if state is RunState.RUNNING else ()),
+            slot=key.job_id % self._slots,
         )
 
     async def revive(
@@ -136,4 +155,22 @@ class PostgresLeases:
                 slots=self._slots,
             ),
             hint=lambda state: hint_of_runs(ready=state is RunState.PENDING),
+            slot=key.job_id % self._slots,
         )
+
+    def _slot_of_lease(self, lease: tuple[RunKey, bytes]) -> int:
+        return lease[0].job_id % self._slots
+
+    async def _in_parts(
+        self,
+        items: Sequence[Item],
+        *,
+        slot_of: Callable[[Item], int],
+        work: Callable[[Sequence[Item], int | None], Awaitable[Sequence[Answer]]],
+    ) -> list[Answer]:
+        """All in one transaction, or in one for each slot where the database wants that."""
+        if not items:
+            return []
+        if self._by_slot is None:
+            return list(await work(items, None))
+        return await in_each_slot(items, slot_of=slot_of, work=work)

@@ -45,6 +45,8 @@ class Schema:
     slots: int = 0
     is_half_copied: bool = False
     """A copy of another database into it was begun and not finished."""
+    is_distributed: bool = False
+    """Its tables are spread over servers by slot."""
 
 
 def load_migrations() -> tuple[Migration, ...]:

@@ -16,6 +16,7 @@ from onbeat.domain.errors import ConfigError
 from onbeat.store.moving import BATCH_ROWS, MOVED_TABLES, Installation, MovedTable
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.migrate import check_serves, load_migrations, read_schema
+from onbeat.store.postgres.nodes import check_at_rest
 from onbeat.store.postgres.partitions import ATTEMPTS, RUNS, make_past_partitions
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.store import connect_by_url, upgrade_database
@@ -29,9 +30,6 @@ _ORDERS: Final = {"ended_runs": "finished_at, job_id, scheduled_at"}
 
 _MADE: Final = ("job_keys", "job_counts", "ended_ranges")
 """Tables that are made out of others."""
-
-LIVE_WITHIN_US: Final = 10_000_000
-"""A node that was heard of in that time may be at work. It beats each second, and its row goes when it is stopped."""
 
 # Whole tables are read and large batches written, so neither time nor plans are bounded.
 _AT_LEISURE: Final = """
@@ -62,7 +60,7 @@ class DatabaseSource:
             yield rows
 
     async def check_at_rest(self) -> None:
-        await self._database.read(_check_at_rest)
+        await self._database.read(check_at_rest)
 
 
 class DatabaseTarget:
@@ -87,7 +85,7 @@ class DatabaseTarget:
                 yield rows
 
     async def check_at_rest(self) -> None:
-        await self._database.read(_check_at_rest)
+        await self._database.read(check_at_rest)
 
     async def append(self, table: MovedTable, rows: list[Row]) -> None:
         if table.name in (RUNS, ATTEMPTS):
@@ -106,7 +104,7 @@ class DatabaseTarget:
     async def finish(self) -> None:
         async def write(connection: Connection) -> None:
             await self._hold(connection)
-            await _check_at_rest(connection)
+            await check_at_rest(connection)
             await connection.execute(_QUERIES["finish_copy"])
 
         await self._database.write(write)
@@ -126,7 +124,7 @@ async def reading_database(url: str) -> AsyncIterator[DatabaseSource]:
         if schema.version == 0:
             raise ConfigError("the database to copy is empty")
         check_serves(schema, newest=len(load_migrations()))
-        await database.read(_check_at_rest)
+        await database.read(check_at_rest)
         async with database.snapshot() as snapshot:
             await snapshot.execute(_AT_LEISURE)
             found = await snapshot.fetchrow(_QUERIES["read_installation"])
@@ -158,7 +156,7 @@ async def writing_database(url: str, installation: Installation, *, replaces: bo
 async def _begin(connection: Connection, installation: Installation, *, token: str, replaces: bool) -> None:
     await connection.execute(_AT_LEISURE)
     await connection.execute(_META["lock_schema"])
-    await _check_at_rest(connection)
+    await check_at_rest(connection)
     found = await connection.fetchrow(_QUERIES["read_installation"])
     assert found is not None
     if replaces:
@@ -187,15 +185,6 @@ async def _refuse_rows(connection: Connection) -> None:
         raise ConfigError(
             f"the target is not empty: it has rows in {', '.join(holding)}",
             remedy="name an empty database, or replace all that this one holds with --force",
-        )
-
-
-async def _check_at_rest(connection: Connection) -> None:
-    nodes = [row[0] for row in await connection.fetch(_QUERIES["live_nodes"], LIVE_WITHIN_US)]
-    if nodes:
-        raise ConfigError(
-            f"nodes work on the database: {', '.join(nodes)}",
-            remedy="stop them; one that was killed counts as gone after 10 s",
         )
 
 

@@ -13,6 +13,7 @@ from onbeat.store.postgres.almanac import read_almanac_revision
 from onbeat.store.postgres.backfills import PostgresBackfills
 from onbeat.store.postgres.blackouts import PostgresBlackouts
 from onbeat.store.postgres.calendars import PostgresCalendars
+from onbeat.store.postgres.citus import spread_tables
 from onbeat.store.postgres.database import (
     REQUEST_CONNECTIONS,
     Connection,
@@ -24,11 +25,13 @@ from onbeat.store.postgres.database import (
 from onbeat.store.postgres.fires import PostgresFires
 from onbeat.store.postgres.jobs import PostgresJobs
 from onbeat.store.postgres.leases import PostgresLeases
+from onbeat.store.postgres.looks import Looks
 from onbeat.store.postgres.migrate import Schema, check_serves, load_migrations, read_schema, upgrade
 from onbeat.store.postgres.nodes import PostgresNodes
+from onbeat.store.postgres.one_slot import OneSlotMode
 from onbeat.store.postgres.partitions import make_partitions
 from onbeat.store.postgres.pauses import PostgresPauses
-from onbeat.store.postgres.queries import load_queries
+from onbeat.store.postgres.queries import load_one_slot_statements, load_queries
 from onbeat.store.postgres.runs import PostgresRuns
 from onbeat.store.values import Counts
 
@@ -42,16 +45,18 @@ MOST_CONNECTIONS = 200
 class PostgresStore:
     """The contract's Store over one database, which other nodes use at the same time."""
 
-    def __init__(self, *, database: Database, slots: int) -> None:
+    def __init__(self, *, database: Database, slots: int, looks: Looks | None = None) -> None:
+        """`looks`: the database wants one slot at a time (`one_slot.py`). None: it does not care."""
         self._database = database
         self._slots = slots
+        self._looks = looks
         self._jobs = PostgresJobs(database=database, slots=slots)
         self._calendars = PostgresCalendars(database=database, slots=slots)
         self._pauses = PostgresPauses(database=database, slots=slots)
         self._blackouts = PostgresBlackouts(database=database, slots=slots)
-        self._fires = PostgresFires(database=database, slots=slots)
+        self._fires = PostgresFires(database=database, slots=slots, looks=None if looks is None else looks.clocks)
         self._backfills = PostgresBackfills(database=database, slots=slots)
-        self._leases = PostgresLeases(database=database, slots=slots)
+        self._leases = PostgresLeases(database=database, slots=slots, looks=looks)
         self._runs = PostgresRuns(database=database, slots=slots)
         self._nodes = PostgresNodes(database=database, slots=slots)
         self._access = PostgresAccess(database=database, slots=slots)
@@ -106,7 +111,15 @@ class PostgresStore:
         return True
 
     async def listen(self, tell: Callable[[Hint], None]) -> bool:
-        return await self._database.hints.listen(tell)
+        looks = self._looks
+        if looks is None:
+            return await self._database.hints.listen(tell)
+
+        def heed_and_tell(hint: Hint) -> None:
+            looks.heed(hint)
+            tell(hint)
+
+        return await self._database.hints.listen(heed_and_tell)
 
     def hint_to_others(self, are_there: bool) -> None:
         self._database.hints.send_to_others(are_there)
@@ -153,15 +166,27 @@ async def open_database(url: str, *, create: bool, slots: int) -> PostgresStore:
     except BaseException:
         await database.close()
         raise
-    return PostgresStore(database=database, slots=schema.slots)
+    if not schema.is_distributed:
+        return PostgresStore(database=database, slots=schema.slots)
+    looks = Looks(schema.slots)
+    mode = OneSlotMode(load_one_slot_statements(), looks=looks)
+    return PostgresStore(database=database.in_one_slot_mode(mode), slots=schema.slots, looks=looks)
 
 
-async def upgrade_database(url: str, *, slots: int) -> tuple[Schema, Schema]:
-    """Bring a database to this onbeat's schema while nodes use it. Answer: the schema before and after."""
+async def upgrade_database(url: str, *, slots: int, on_citus: bool = False) -> tuple[Schema, Schema]:
+    """Bring a database to this onbeat's schema while nodes use it. Answer: the schema before and after.
+
+    `on_citus`: then spread its tables over the servers of the cluster, while no node uses it. What is spread stays so,
+    and tables that a later schema brings are spread by the same call.
+    """
     database = await connect_by_url(url)
     try:
         before = await database.read(read_schema)
-        return before, await _upgrade(database, slots=slots)
+        after = await _upgrade(database, slots=slots)
+        if on_citus:
+            await spread_tables(database)
+            after = await database.read(read_schema)
+        return before, after
     finally:
         await database.close()
 

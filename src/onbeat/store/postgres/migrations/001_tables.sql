@@ -10,6 +10,7 @@ CREATE TABLE meta (
     almanac_revision bigint NOT NULL DEFAULT 0, -- grows with each change of a calendar or a blackout
     slots integer NOT NULL CHECK (slots BETWEEN 1 AND 65536),
     created_at bigint NOT NULL,
+    is_distributed boolean NOT NULL DEFAULT false, -- by slot, over the servers of a Citus cluster
     unfinished_copy text -- the token of the process that fills it with another database's content; nobody serves it then
 );
 

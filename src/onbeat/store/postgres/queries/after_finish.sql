@@ -23,12 +23,12 @@ SELECT
     greatest(
         (
             SELECT e.scheduled_at FROM ended_runs AS e
-            WHERE e.slot = a.slot AND e.job_id = a.job_id
+            WHERE e.slot = asked.slot AND e.job_id = asked.job_id
             ORDER BY e.scheduled_at DESC LIMIT 1
         ),
         (
             SELECT g.until FROM ended_ranges AS g
-            WHERE g.slot = a.slot AND g.job_id = a.job_id
+            WHERE g.slot = asked.slot AND g.job_id = asked.job_id
             ORDER BY g.scheduled_at DESC LIMIT 1
         ),
         0
@@ -43,7 +43,7 @@ WHERE
 
 -- name: start_clocks
 INSERT INTO clocks (slot, job_id, next_fire_at)
-SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[])
+SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[]) AS asked
 ON CONFLICT (slot, job_id) DO NOTHING;
 
 -- name: withhold_clocks

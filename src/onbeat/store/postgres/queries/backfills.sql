@@ -89,7 +89,7 @@ SELECT
     asked.version,
     coalesce((
         SELECT v.definition FROM job_versions AS v
-        WHERE v.slot = j.slot AND v.job_id = j.job_id AND v.version >= asked.version
+        WHERE v.slot = :slot AND v.job_id = :job_id AND v.version >= asked.version
         ORDER BY v.version LIMIT 1
     ), j.definition)
 FROM unnest(:versions::bigint[]) AS asked (version)

@@ -76,5 +76,5 @@ UPDATE calendars SET replan_after = :replan_after WHERE namespace = :namespace A
 
 -- name: put_clocks
 INSERT INTO clocks (slot, job_id, next_fire_at)
-SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[])
+SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[], :next_fire_ats::bigint[]) AS asked
 ON CONFLICT (slot, job_id) DO UPDATE SET next_fire_at = excluded.next_fire_at;

@@ -10,6 +10,7 @@ WITH asked AS MATERIALIZED (
 former AS MATERIALIZED (
     SELECT j.slot, j.job_id, j.state AS former_state, asked.state, asked.reason, asked.paused_by
     FROM asked JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id
+        -- one slot: AND j.slot = :slot
     ORDER BY j.slot, j.job_id
     FOR NO KEY UPDATE OF j
 ),
@@ -20,6 +21,7 @@ changed AS (
         paused_by = former.paused_by
     FROM former
     WHERE j.slot = former.slot AND j.job_id = former.job_id
+        -- one slot: AND j.slot = :slot
     RETURNING j.slot, former.former_state, former.state
 )
 INSERT INTO job_counts (slot, state, count)
@@ -30,7 +32,7 @@ SELECT slot, state, 1 FROM changed WHERE former_state <> state;
 -- name: count_jobs
 -- Changes of how many jobs are in a state.
 INSERT INTO job_counts (slot, state, count)
-SELECT * FROM unnest(:slots::integer[], :states::text[], :counts::bigint[]);
+SELECT * FROM unnest(:slots::integer[], :states::text[], :counts::bigint[]) AS asked;
 
 -- name: drop_clocks
 -- Walks the primary key of clocks.

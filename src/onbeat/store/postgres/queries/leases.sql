@@ -28,7 +28,10 @@ FOR UPDATE OF l;
 -- Walks the primary key of jobs, and live_lanes once per job.
 SELECT
     asked.job_id, j.max_running,
-    ARRAY(SELECT l.lane FROM live_runs AS l WHERE l.slot = j.slot AND l.job_id = j.job_id AND l.lane IS NOT NULL)
+    ARRAY(
+        SELECT l.lane FROM live_runs AS l
+        WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane IS NOT NULL
+    )
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id;
 
@@ -57,10 +60,10 @@ SELECT
     j.job_id, asked.version, j.state,
     coalesce((
         SELECT v.definition FROM job_versions AS v
-        WHERE v.slot = j.slot AND v.job_id = j.job_id AND v.version >= asked.version
+        WHERE v.slot = asked.slot AND v.job_id = asked.job_id AND v.version >= asked.version
         ORDER BY v.version LIMIT 1
     ), j.definition),
-    (SELECT c.next_fire_at FROM clocks AS c WHERE c.slot = j.slot AND c.job_id = j.job_id)
+    (SELECT c.next_fire_at FROM clocks AS c WHERE c.slot = asked.slot AND c.job_id = asked.job_id)
 FROM unnest(:slots::integer[], :job_ids::bigint[], :versions::bigint[]) AS asked (slot, job_id, version)
 JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id;
 
@@ -144,12 +147,14 @@ WITH RECURSIVE present (priority) AS (
     SELECT (
         SELECT max(l.priority) FROM live_runs AS l
         WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            -- one slot: AND l.slot = :slot
     )
     UNION ALL
     SELECT (
         SELECT max(l.priority) FROM live_runs AS l
         WHERE
             l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            -- one slot: AND l.slot = :slot
             AND l.priority < present.priority
     )
     FROM present
@@ -159,6 +164,7 @@ SELECT min((
     SELECT min(l.ready_at) FROM live_runs AS l
     WHERE
         l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+        -- one slot: AND l.slot = :slot
         AND l.priority = present.priority
 ))
 FROM present;
@@ -174,12 +180,14 @@ WITH RECURSIVE present (priority) AS (
     SELECT (
         SELECT max(l.priority) FROM live_runs AS l
         WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            -- one slot: AND l.slot = :slot
     )
     UNION ALL
     SELECT (
         SELECT max(l.priority) FROM live_runs AS l
         WHERE
             l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+            -- one slot: AND l.slot = :slot
             AND l.priority < present.priority
     )
     FROM present
@@ -193,6 +201,7 @@ lines AS MATERIALIZED (
             SELECT l.ready_at FROM live_runs AS l
             WHERE
                 l.queue = :queue AND l.priority = present.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+                -- one slot: AND l.slot = :slot
                 AND NOT l.held AND l.ready_at <= :now
             ORDER BY l.ready_at
             LIMIT :limit
@@ -213,6 +222,7 @@ taken AS MATERIALIZED (
             SELECT l.slot, l.job_id, l.scheduled_at, l.ready_at FROM live_runs AS l
             WHERE
                 l.queue = :queue AND l.priority = lines.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+                -- one slot: AND l.slot = :slot
                 AND NOT l.held AND l.ready_at <= :now
             ORDER BY l.ready_at
             LIMIT lines.count
@@ -230,6 +240,7 @@ leased AS (
         taken.slots, taken.job_ids, taken.instants, :tokens::bytea[], :workers::text[], :untils::bigint[]
     ) WITH ORDINALITY AS given (slot, job_id, scheduled_at, token, worker, until, number)
     WHERE l.slot = given.slot AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at
+        -- one slot: AND l.slot = :slot
     RETURNING given.number, l.*
 )
 SELECT
@@ -243,10 +254,12 @@ FROM lines LEFT JOIN (
         CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
             SELECT v.definition FROM job_versions AS v
             WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
+                -- one slot: AND v.slot = :slot
             ORDER BY v.version LIMIT 1
         ), j.definition) END AS definition,
         l.payload, nullif(l.queue, '') AS queue, l.lease_until, l.deadline_at, l.late_after
     FROM leased AS l JOIN jobs AS j ON j.slot = l.slot AND j.job_id = l.job_id
+        -- one slot: AND j.slot = :slot
 ) AS run ON run.priority = lines.priority;
 
 -- name: extend_leases
@@ -334,6 +347,7 @@ SELECT
     payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
 FROM live_runs
 WHERE state = 'running' AND deadline_at > 0 AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
+    -- one slot: AND slot = :slot
 ORDER BY lease_until
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -346,6 +360,7 @@ SELECT
     payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
 FROM live_runs
 WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
+    -- one slot: AND slot = :slot
 ORDER BY deadline_at
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -382,9 +397,9 @@ SELECT
     e.slot, e.job_id, e.scheduled_at, 'pending', e.trigger,
     CASE WHEN EXISTS (
         SELECT 1 FROM job_versions AS v
-        WHERE v.slot = e.slot AND v.job_id = e.job_id AND v.version >= e.job_version
+        WHERE v.slot = :slot AND v.job_id = :job_id AND v.version >= e.job_version
     ) THEN e.job_version ELSE j.version END,
     e.attempt, :lane::bigint, j.state = 'paused', e.queue, e.payload, :ready_at::bigint,
     :late_after::bigint, e.max_run_us, e.created_at, e.last_token, e.outcome, e.status, e.error, e.duration_us,
     e.worker, e.moved_us, :priority::bigint, e.attempt, :now::bigint
-FROM e JOIN jobs AS j ON j.slot = e.slot AND j.job_id = e.job_id;
+FROM e JOIN jobs AS j ON j.slot = :slot AND j.job_id = :job_id;

@@ -16,7 +16,7 @@ SELECT EXISTS (
 );
 
 -- name: read_meta
-SELECT schema_version, serves_from, slots, unfinished_copy IS NOT NULL FROM meta;
+SELECT schema_version, serves_from, slots, unfinished_copy IS NOT NULL, is_distributed FROM meta;
 
 -- name: lock_schema
 -- One migrating process at a time. It ends with the transaction, so it works behind a pooler, too.

@@ -13,12 +13,6 @@ SELECT EXISTS (SELECT FROM {table});
 -- name: empty_tables
 TRUNCATE {tables};
 
--- name: live_nodes
--- By the database's clock, as their beats are.
-SELECT name FROM nodes
-WHERE kind = 'node' AND seen_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - :within_us::bigint
-ORDER BY name;
-
 -- name: read_installation
 SELECT installation_id, slots, created_at, almanac_revision, unfinished_copy FROM meta;
 

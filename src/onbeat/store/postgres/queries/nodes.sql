@@ -16,6 +16,12 @@ DELETE FROM nodes WHERE seen_at < :seen_before;
 -- Reads all of nodes: one row per process.
 SELECT name, kind, started_at, seen_at, detail FROM nodes WHERE seen_at > :seen_after ORDER BY name;
 
+-- name: live_nodes
+-- Reads all of nodes. By the database's clock, as their beats are.
+SELECT name FROM nodes
+WHERE kind = 'node' AND seen_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - :within_us::bigint
+ORDER BY name;
+
 -- name: job_counts
 -- Adds up the changes that were not yet compacted: thousands at most.
 SELECT state, sum(count)::bigint FROM job_counts GROUP BY state HAVING sum(count) > 0;

@@ -35,7 +35,7 @@ FROM (
     LIMIT 1
 ) AS newest
 INNER JOIN ended_runs AS e
-    ON e.slot = newest.slot AND e.job_id = newest.job_id AND e.scheduled_at = newest.scheduled_at;
+    ON e.slot = :slot AND e.job_id = newest.job_id AND e.scheduled_at = newest.scheduled_at;
 
 -- name: find_live
 -- Reads all of live_runs, which is small: an index by time would be written twice for every fire.

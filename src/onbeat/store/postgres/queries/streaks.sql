@@ -18,7 +18,9 @@ ON CONFLICT (slot, job_id) DO UPDATE SET failures = excluded.failures, failing_s
 
 -- name: any_streak
 -- Stops at the first row of the primary key: where no job is failing, a success costs nothing more.
-SELECT slot FROM failing_jobs ORDER BY slot, job_id LIMIT 1;
+SELECT slot FROM failing_jobs
+    -- one slot: WHERE slot = :slot
+ORDER BY slot, job_id LIMIT 1;
 
 -- name: drop_streaks
 -- Walks the primary key.
