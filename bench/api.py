@@ -28,7 +28,7 @@ from bench.processes import cpu_s
 from bench.scenario import parser_of, run_alone
 from onbeat.api.batch import CHUNK
 from onbeat.api.schemas.jobs import JobBody, read_draft
-from onbeat.app import Services, open_services
+from onbeat.app.services import Services, open_services
 from onbeat.config import Settings
 from onbeat.domain.model import CronSchedule, Definition, WebhookTarget, encode_definition
 from onbeat.domain.states import JobState
@@ -38,7 +38,7 @@ ASKED_WITH = 100_000
 SHARES = (0.5, 0.99)
 SERVER = """
 import asyncio, sys
-from onbeat.app import DevMode, serve
+from onbeat.app.node import DevMode, serve
 from onbeat.config import Settings
 raise SystemExit(asyncio.run(serve(Settings(data=sys.argv[1], port=int(sys.argv[2]), workers=0), dev=DevMode())))
 """

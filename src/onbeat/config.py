@@ -44,6 +44,11 @@ class Settings(BaseModel):
         description="Attempts that run at once in this process, up to twice as many while slow hosts hold them all; "
         "0 delivers nothing here",
     )
+    delivery_processes: Annotated[int, Field(ge=0, le=64)] = Field(
+        0,
+        description="Processes beside this one that share `workers` and send its webhooks; 0: it sends them itself. "
+        "`onbeat dev` always does",
+    )
     lease_s: Annotated[float, Field(ge=1, le=3_600)] = Field(30.0, description="How long a worker holds a run unheard")
     heartbeat_s: Annotated[float, Field(gt=0, le=1_200)] = Field(10.0, description="How often a worker reports")
     drain_s: Annotated[float, Field(ge=0, le=3_600)] = Field(30.0, description="How long a stop waits for what runs")
@@ -75,6 +80,14 @@ class Settings(BaseModel):
         repr=False,
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged")
+
+    @field_validator("delivery_processes")
+    @classmethod
+    def _check_delivery_processes(cls, count: int, info: Any) -> int:
+        workers = info.data.get("workers")
+        if workers is not None and count > workers:
+            raise ValueError(f"more processes than the {workers} attempts of `workers` that they would share")
+        return count
 
     @field_validator("public_url")
     @classmethod

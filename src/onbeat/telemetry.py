@@ -90,6 +90,8 @@ class Metrics:
         """Attempts that were reported, or taken back."""
         if lost:
             self.leases_expired.inc(len(answers))
+        refused = (FinishResult.LEASE_LOST, FinishResult.RUN_TERMINAL)
+        self.fence_rejections.inc(sum(answer.result in refused for answer in answers))
         self.jobs_paused.inc(sum(answer.paused_job is not None for answer in answers))
         states = Tally(answer.state for answer in answers if answer.result is FinishResult.ENDED)
         for state, count in states.items():

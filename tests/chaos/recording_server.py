@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from onbeat.app import serve
 from onbeat.app import services as services_module
+from onbeat.app.node import serve
 from onbeat.config import load_settings
 from onbeat.store.open import open_store
 from onbeat.telemetry import configure_logging

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onbeat.app import DevMode, serve
 from onbeat.app import node as node_module
 from onbeat.app import services as services_module
+from onbeat.app.node import DevMode, serve
 from onbeat.config import Settings
 from onbeat.delivery.request import Delivery
 from onbeat.delivery.sender import Sender

@@ -11,7 +11,7 @@ import standardwebhooks
 from tests.scenarios.conftest import StartServer
 from tests.support.receiver import Call, receiving
 
-from onbeat.app import open_services
+from onbeat.app.services import open_services
 from onbeat.config import Settings
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import Trigger
 from onbeat.services.handoff import Handoff
@@ -98,3 +100,39 @@ async def test_a_closed_handoff_sends_everybody_home() -> None:
     claim = handoff.park("a", queue=None, capacity=1)
     handoff.close()
     assert claim.runs.result() == []
+
+
+async def test_those_who_wait_get_runs_in_turn() -> None:
+    handoff = Handoff()
+    for name in ("a", "b", "c"):
+        handoff.park(name, queue=None, capacity=3)
+    reservation = handoff.reserve(until=99)
+    leases = [reservation.take(None) for _ in range(10)]
+    assert [lease.worker for lease in leases if lease] == ["a", "b", "c"] * 3
+
+
+async def test_a_dispatcher_waits_for_workers_that_come_and_go_and_for_no_others() -> None:
+    handoff = Handoff()
+    assert await handoff.wait_for_room(limit_s=60) == 0  # nobody has had work lately: nobody will be back soon
+    handoff.note_work()
+    waiting = asyncio.create_task(handoff.wait_for_room(limit_s=60))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    handoff.park("a", queue=None, capacity=3)
+    assert await waiting == 3
+
+
+async def test_a_dispatcher_that_waits_in_vain_goes_on() -> None:
+    handoff = Handoff()
+    handoff.note_work()
+    assert await handoff.wait_for_room(limit_s=60) == 0
+    handoff.note_work()
+    assert await handoff.wait_for_room(limit_s=0) == 0
+
+
+async def test_what_another_transaction_has_reserved_is_no_room() -> None:
+    handoff = Handoff()
+    handoff.park("a", queue=None, capacity=3)
+    handoff.reserve(until=99)
+    handoff.park("b", queue="mail", capacity=2)
+    assert await handoff.wait_for_room(limit_s=0) == 2

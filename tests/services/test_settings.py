@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onbeat.app.services import egress_proxy
+from onbeat.app.egress import egress_proxy
 from onbeat.config import load_settings
 from onbeat.domain.errors import ConfigError
 
@@ -58,3 +58,9 @@ def test_a_proxy_that_cannot_be_meant_is_refused_without_its_password(environmen
         load_settings(environment=environment)
     assert raised.value.field == field
     assert "hunter2" not in str(raised.value)
+
+
+def test_delivery_processes_share_the_attempts() -> None:
+    assert load_settings(environment={"ONBEAT_WORKERS": "2", "ONBEAT_DELIVERY_PROCESSES": "2"}).delivery_processes == 2
+    with pytest.raises(ConfigError, match=r"delivery_processes: .* more processes than the 2 attempts of `workers`"):
+        load_settings(environment={"ONBEAT_WORKERS": "2", "ONBEAT_DELIVERY_PROCESSES": "3"})

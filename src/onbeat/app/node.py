@@ -14,11 +14,12 @@ import structlog
 from onbeat.api.application import build_api
 from onbeat.api.context import ApiContext
 from onbeat.app.api_server import ApiServer
+from onbeat.app.deliverer import Deliverer
+from onbeat.app.delivery_processes import DeliveryProcesses
 from onbeat.app.opening import open_for_node
 from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
-from onbeat.app.services import Services, egress_proxy
+from onbeat.app.services import Services
 from onbeat.config import Settings
-from onbeat.delivery.sender import Sender
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import format_job_id, format_run_id
@@ -36,7 +37,6 @@ from onbeat.loops.maintenance import (
 )
 from onbeat.loops.membership import membership_loop, sweeper_loop
 from onbeat.loops.supervisor import StopSignal, Supervisor
-from onbeat.loops.worker import Worker
 from onbeat.services.assignment import Assignment
 from onbeat.store.database_url import hide_password
 from onbeat.telemetry import Metrics
@@ -102,16 +102,16 @@ class _Node:
             self._name, about={"version": version("onbeat"), "pid": os.getpid(), "workers": settings.workers}
         )
         self._supervisor = Supervisor(on_failure=stop.trigger)
+        self._delivering = self._make_delivering()
 
     async def run(self, server: ApiServer) -> int:
         """Until the stop signal. The order of the stop: no new fires and claims; what runs ends; the API; the rest."""
-        services, settings = self._services, self._settings
-        worker, sender = self._local_worker()
-        firing = self._firing()
-        self._supervisor.start([*firing, *worker.loops, *self._maintenance()])
+        services, firing, delivering = self._services, self._firing(), self._delivering
+        self._listen()
+        self._supervisor.start([*firing, *delivering.loops, *self._maintenance()])
         try:
             url = await server.serve(build_api(self._api()))
-            log.info("listening", url=url, data=hide_password(settings.data), tzdata=TZDATA_VERSION)
+            log.info("listening", url=url, data=hide_password(self._settings.data), tzdata=TZDATA_VERSION)
             if self._dev is not None and self._dev.on_ready is not None:
                 self._dev.on_ready(url)
             await self._stop.wait()
@@ -119,10 +119,10 @@ class _Node:
                 loop.stop()
             services.handoff.close()
             # Others fire in these slots while what runs here takes its time.
-            _, drained = await asyncio.gather(self._leave(), worker.drain(settings.drain_s))
+            _, drained = await asyncio.gather(self._leave(), delivering.drain())
         finally:
             await server.stop()
-            await sender.close()
+            await delivering.close()
             await self._supervisor.stop()
             await self._leave()
         return EXIT_OK if drained else EXIT_GAVE_BACK
@@ -140,27 +140,25 @@ class _Node:
             return [dispatcher]
         return [dispatcher, sweeper_loop(services.dispatch, metrics=self._metrics)]
 
-    def _local_worker(self) -> tuple[Worker, Sender]:
+    def _make_delivering(self) -> Deliverer | DeliveryProcesses:
         services, settings = self._services, self._settings
-        worker = Worker(
+        if settings.delivery_processes and self._dev is None:
+            return DeliveryProcesses(settings, services=services, metrics=self._metrics, node=self._name)
+        return Deliverer(
             services.leasing_for(self._name),
+            settings=settings,
+            egress=services.egress,
             clock=services.clock,
             metrics=self._metrics,
             capacity=settings.workers,
-            heartbeat_s=settings.heartbeat_s,
             on_end=self._report_fire if self._dev is not None and self._dev.on_fire is not None else None,
         )
-        sender = Sender(
-            rules=services.egress,
-            clock=services.clock,
-            ask_permit=worker.ask_permit,
-            proxy=egress_proxy(settings),
-        )
-        worker.attach(sender)
-        services.running.listen(worker.cancel)
-        services.running.listen_for_doubt(worker.doubt)
+
+    def _listen(self) -> None:
+        services = self._services
+        services.running.listen(self._delivering.cancel)
+        services.running.listen_for_doubt(self._delivering.doubt)
         services.endings.listen(self._metrics.observe_endings)
-        return worker, sender
 
     def _maintenance(self) -> list[Loop]:
         services = self._services
@@ -195,7 +193,7 @@ class _Node:
             nodes=services.nodes,
             clock=services.clock,
             counts=services.store.counts,
-            failing_loops=lambda: self._supervisor.failing,
+            failing_loops=lambda: [*self._supervisor.failing, *self._delivering.missing],
             is_stopping=lambda: self._stop.is_set,
             metrics=self._metrics,
             allowed_hosts=self._settings.allowed_hosts,

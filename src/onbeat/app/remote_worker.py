@@ -8,17 +8,16 @@ import random
 
 import structlog
 
+from onbeat.app.deliverer import Deliverer
+from onbeat.app.egress import egress_rules
 from onbeat.app.process import EXIT_GAVE_BACK, EXIT_OK, process_name
-from onbeat.app.services import egress_proxy, egress_rules
 from onbeat.client.link import HttpLink
 from onbeat.clock import DatabaseClock
 from onbeat.config import Settings
-from onbeat.delivery.sender import Sender
 from onbeat.domain.errors import StoreUnavailable
 from onbeat.loops.loop import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
 from onbeat.loops.maintenance import clock_loop
 from onbeat.loops.supervisor import StopSignal, Supervisor
-from onbeat.loops.worker import Worker
 from onbeat.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
@@ -35,28 +34,22 @@ async def run_worker(*, server: str, key: str | None, name: str | None, concurre
         clock = await _first_reading(link, stop)
         if clock is None:
             return EXIT_OK
-        worker = Worker(
+        deliverer = Deliverer(
             link,
+            settings=settings,
+            egress=egress_rules(settings),
             clock=clock,
             metrics=Metrics(),
             capacity=concurrency,
-            heartbeat_s=settings.heartbeat_s,
             claim_wait_s=REMOTE_CLAIM_WAIT_S,
         )
-        sender = Sender(
-            rules=egress_rules(settings),
-            clock=clock,
-            ask_permit=worker.ask_permit,
-            proxy=egress_proxy(settings),
-        )
-        worker.attach(sender)
         supervisor = Supervisor(on_failure=stop.trigger)
-        supervisor.start([*worker.loops, clock_loop(clock)])
+        supervisor.start([*deliverer.loops, clock_loop(clock)])
         log.info("worker_started", server=server, concurrency=concurrency)
         await stop.wait()
         link.stop_claiming()
-        drained = await worker.drain(settings.drain_s)
-        await sender.close()
+        drained = await deliverer.drain()
+        await deliverer.close()
         await supervisor.stop()
     return EXIT_OK if drained else EXIT_GAVE_BACK
 

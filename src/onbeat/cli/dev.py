@@ -13,7 +13,7 @@ from onbeat.cli.processes import run_process, settings_from
 from onbeat.cli.terminal import clean, console
 
 if TYPE_CHECKING:
-    from onbeat.app import FireSeen
+    from onbeat.app.node import FireSeen
     from onbeat.cli.demo import Demo
     from onbeat.config import Settings
 
@@ -40,7 +40,7 @@ def dev(
 
 
 async def _run(settings: Settings, *, with_demo: bool) -> int:
-    from onbeat.app import DevMode, serve
+    from onbeat.app.node import DevMode, serve
     from onbeat.cli.demo import Demo
 
     secret = await _read_secret(settings)
@@ -56,7 +56,7 @@ async def _run(settings: Settings, *, with_demo: bool) -> int:
 
 async def _read_secret(settings: Settings) -> str:
     """What deliveries are signed with; read before the scheduler holds the file."""
-    from onbeat.app import open_services
+    from onbeat.app.services import open_services
 
     async with open_services(settings) as services:
         await services.secrets.ensure_default(NAMESPACE)

@@ -13,7 +13,7 @@ from onbeat.cli.terminal import print_fields, print_json, print_table
 from onbeat.domain.errors import RequestError
 
 if TYPE_CHECKING:
-    from onbeat.app import Services
+    from onbeat.app.services import Services
     from onbeat.store.values import ApiKey
 
 app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)

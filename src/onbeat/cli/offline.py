@@ -12,7 +12,7 @@ from onbeat.cli.connection import DEFAULT_SERVER, connect
 from onbeat.domain.errors import DataFileInUse
 
 if TYPE_CHECKING:
-    from onbeat.app import Services
+    from onbeat.app.services import Services
     from onbeat.client.api import Api
     from onbeat.config import Settings
 
@@ -33,7 +33,7 @@ def on_data_file(settings: Settings, work: Callable[[Services], Awaitable[Any]])
     """What `work` answers. Raises DataFileInUse while a server holds the file."""
 
     async def run() -> Any:
-        from onbeat.app import open_services
+        from onbeat.app.services import open_services
 
         async with open_services(settings) as services:
             return await work(services)

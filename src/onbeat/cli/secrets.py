@@ -13,7 +13,7 @@ from onbeat.cli.terminal import print_json, print_table
 from onbeat.domain.errors import DataFileInUse, RequestError
 
 if TYPE_CHECKING:
-    from onbeat.app import Services
+    from onbeat.app.services import Services
 
 app = typer.Typer(help="Signing secrets: rotate, list, show.", no_args_is_help=True)
 

@@ -20,7 +20,7 @@ def serve(
     SIGTERM stops it in order; a second signal at once. Exit code 75 says that runs were still in flight after
     `drain_s` and were given back.
     """
-    from onbeat.app import serve as serve_until_stopped
+    from onbeat.app.node import serve as serve_until_stopped
 
     settings = settings_from(config, data=data, host=host, port=port)
     run_process(serve_until_stopped(settings), log_level=settings.log_level)

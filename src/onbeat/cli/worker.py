@@ -21,7 +21,7 @@ def worker(
     config: ConfigOption = None,
 ) -> None:
     """Claim runs from a server over HTTP and deliver them from here."""
-    from onbeat.app import run_worker
+    from onbeat.app.remote_worker import run_worker
 
     settings = settings_from(config)
     run_process(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -28,7 +29,7 @@ from onbeat.loops.loop import Loop
 from onbeat.loops.permits import Permits
 from onbeat.services.assignment import Assignment, WorkerLink
 from onbeat.services.wake import Wake
-from onbeat.store.values import Finish, Finished, FinishResult, LeaseStatus
+from onbeat.store.values import Finish, LeaseStatus
 from onbeat.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
@@ -46,6 +47,11 @@ PUT_OFF_S = 5.0
 much later. Thousands of runs for a host that hangs can lie before a run for another one.
 """
 
+START_AT_ONCE = 64
+"""Attempts begun in one step of the event loop, so that the first of many that are due at one moment leaves while the
+last is still being made ready: as many as there are connections to a receiver.
+"""
+
 LOCAL_CLAIM_WAIT_S = 0.25
 """A claim inside the process returns this often, so that a stop never waits for it."""
 
@@ -53,8 +59,9 @@ LOCAL_CLAIM_WAIT_S = 0.25
 @dataclass(slots=True)
 class _Held:
     assignment: Assignment
-    delivery: Delivery | None  # None: refused before anything was sent
+    delivery: Delivery | None  # None: refused before anything was sent, or it has not had its turn yet
     given_back: bool = False
+    not_to_begin: tuple[OutcomeKind, str] | None = None  # how it ends when it has its turn
 
 
 class Worker:
@@ -85,6 +92,8 @@ class Worker:
         self._room = Wake()
         self._permits = Permits(link)
         self._crowding = Crowding(capacity=capacity)
+        self._to_start: deque[Assignment] = deque()
+        self._is_starting = False
         self._is_claiming = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -111,8 +120,8 @@ class Worker:
         """A person cancelled that run: stop its attempt here, now."""
         token = self._by_key.get(key)
         held = self._held.get(token) if token is not None else None
-        if held is not None and held.delivery is not None and self._sender is not None:
-            self._sender.cancel(held.delivery)
+        if held is not None:
+            self._cancel(held)
 
     def doubt(self, key: RunKey) -> None:
         """Another process says that this run was asked to stop: if it is here, ask with a heartbeat now."""
@@ -183,7 +192,7 @@ class Worker:
                 self._hold(assignment)
             if slow_hosts:
                 granted = [assignment for assignment in granted if self._may_begin(assignment, slow_hosts)]
-            self._start(granted)
+            self._start_soon(granted)
         finally:
             self._is_claiming = False
             self._note_idle()
@@ -202,12 +211,32 @@ class Worker:
         self._report_wake.set()
         return False
 
-    def _start(self, assignments: list[Assignment]) -> None:
+    def _start_soon(self, assignments: Iterable[Assignment]) -> None:
+        self._to_start.extend(assignments)
+        if self._to_start and not self._is_starting:
+            self._is_starting = True
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        some = [self._to_start.popleft() for _ in range(min(START_AT_ONCE, len(self._to_start)))]
+        try:
+            self._start(some)
+        finally:
+            self._is_starting = False
+            self._start_soon(())
+
+    def _start(self, assignments: Sequence[Assignment]) -> None:
         deliveries: list[Delivery] = []
         now, boottime = self._clock.now(), self._clock.boottime()
         keys: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # most jobs are signed with the same secrets
         for assignment in assignments:
-            held = self._held[assignment.token]
+            held = self._held.get(assignment.token)
+            if held is None or held.given_back:
+                continue
+            if held.not_to_begin is not None:
+                kind, words = held.not_to_begin
+                self._end(assignment, Outcome(kind, now, 0, error=words))
+                continue
             self._crowding.begin(assignment.token, host_of(assignment.target), at=boottime)
             try:
                 held.delivery = self._delivery(assignment, keys, now=now, boottime=boottime)
@@ -272,18 +301,13 @@ class Worker:
         if len(self._ended) < REPORT_BATCH:
             await asyncio.sleep(REPORT_WITHIN_S)
         batch = self._ended[:REPORT_BATCH]
-        answers = await self._link.finish(batch)
+        await self._link.finish(batch)
         del self._ended[: len(batch)]
-        for item, answer in zip(batch, answers, strict=True):
-            self._note(answer)
+        for item in batch:
             self._let_go(item.token)
         self._note_held()
         self._room.set()
         return 0.0
-
-    def _note(self, answer: Finished) -> None:
-        if answer.result in (FinishResult.LEASE_LOST, FinishResult.RUN_TERMINAL):
-            self._metrics.fence_rejections.inc()
 
     def _let_go(self, token: bytes) -> None:
         held = self._held.pop(token, None)
@@ -307,13 +331,23 @@ class Worker:
         statuses = await self._link.extend([(self._held[token].assignment.key, token) for token in tokens])
         for token, status in zip(tokens, statuses, strict=True):
             held = self._held.get(token)
-            if held is None or held.delivery is None or self._sender is None:
-                continue
-            if status == LeaseStatus.LIVE:
+            if held is None or status == LeaseStatus.LIVE:
                 continue
             log.warning("attempt_stopped", run_id=format_run_id(held.assignment.key), reason=status)
             if status == LeaseStatus.CANCEL:
-                self._sender.cancel(held.delivery)
+                self._cancel(held)
             else:  # nobody asked for its end: the lease ran out before this heartbeat came
-                self._sender.lose(held.delivery)
+                self._lose(held)
         return self._heartbeat_s
+
+    def _cancel(self, held: _Held) -> None:
+        if held.delivery is None:
+            held.not_to_begin = (OutcomeKind.CANCELLED, "the run was cancelled")
+        elif self._sender is not None:
+            self._sender.cancel(held.delivery)
+
+    def _lose(self, held: _Held) -> None:
+        if held.delivery is None:
+            held.not_to_begin = (OutcomeKind.INTERRUPTED, "the lease was over before the request was sent")
+        elif self._sender is not None:
+            self._sender.lose(held.delivery)

@@ -39,6 +39,14 @@ for some 40 ms of others' work, which with more of them would be felt.
 BEHIND_US = 2 * SECOND_US
 """A clock that waited longer than this says that the dispatcher is behind."""
 
+HELD_US = SECOND_US
+"""While workers come and go, a fire is recorded when one is there to take it, and at the latest this much after it was
+due: what is recorded for nobody costs a write more, and a node that writes more falls further behind.
+"""
+
+HELD_AMONG_NODES_US = SECOND_US // 4
+"""The same beside other nodes, whose workers may be idle."""
+
 SWEEP_AFTER_US = 2 * SECOND_US
 """A fire in a slot of another node that has waited this long is anybody's: that node died, stands still or is behind.
 Short of DEAD_AFTER_S, so that what came due at a node's death waits no longer than this and the time between sweeps.
@@ -103,9 +111,10 @@ class Dispatch:
         `only`: of this one job, in whichever slot.
         """
         await self._clock.refresh()
+        room = BATCH if only is not None else await self._wait_for_room()
         now = self._clock.now()
         is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
-        limit = BATCH * BATCHES_BEHIND if is_behind else BATCH
+        limit = BATCH * BATCHES_BEHIND if is_behind else room
         report = await self._fire(
             now=now,
             limit=limit,
@@ -115,6 +124,16 @@ class Dispatch:
         )
         self._oldest_due_at = report.batch.next_due_at
         return report
+
+    async def _wait_for_room(self) -> int:
+        """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
+        now = self._clock.now()
+        due_at = now if self._oldest_due_at is None else min(self._oldest_due_at, now)
+        left_us = due_at + (HELD_US if self.is_alone else HELD_AMONG_NODES_US) - now
+        if left_us <= 0:
+            return BATCH
+        room = await self._handoff.wait_for_room(limit_s=left_us / SECOND_US)
+        return min(room, BATCH) or BATCH
 
     async def sweep(self) -> DispatchReport | None:
         """Record one batch of other nodes' slots, if something in them is overdue. None: nothing is.

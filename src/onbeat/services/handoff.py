@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Sequence
 
 from onbeat.services.wake import Wake
@@ -20,6 +21,12 @@ TOKEN_BYTES = 16
 TURNS_TO_COME_BACK = 4
 """Turns of the event loop after which a worker that got runs stands in line again, with the capacity that it has left.
 It starts its deliveries in between.
+"""
+
+
+COMES_BACK_WITHIN_S = 0.05
+"""A worker that was given work, and sends it to receivers that answer, is back for more within this. Where none is,
+receivers are slow, and nobody waits for them.
 """
 
 
@@ -50,19 +57,29 @@ class Reservation:
 
     def __init__(self, parked: Sequence[Parked], *, until: int) -> None:
         self.claims = parked
-        self._until = until
-        self._free = {index: claim.capacity for index, claim in enumerate(parked)}
         self.owners: dict[bytes, Parked] = {}
+        self._until = until
+        self._free = {claim: claim.capacity for claim in parked}
+        self._lines: dict[str | None, deque[Parked]] = {}
+        for claim in parked:
+            self._lines.setdefault(claim.queue, deque()).append(claim)
 
     def take(self, queue: str | None) -> Lease | None:
-        """A lease for one run of `queue`, or None when nobody who waits for it has room."""
-        for index, claim in enumerate(self.claims):
-            if claim.queue == queue and self._free[index]:
-                self._free[index] -= 1
-                token = new_token()
-                self.owners[token] = claim
-                return Lease(token=token, worker=claim.worker, until=self._until)
-        return None
+        """A lease for one run of `queue`, or None when nobody who waits for it has room. Those who wait get runs in
+        turn, so that workers share what is due at one moment.
+        """
+        line = self._lines.get(queue)
+        if not line:
+            return None
+        claim = line[0]
+        self._free[claim] -= 1
+        if self._free[claim]:
+            line.rotate(-1)
+        else:
+            line.popleft()
+        token = new_token()
+        self.owners[token] = claim
+        return Lease(token=token, worker=claim.worker, until=self._until)
 
 
 class Handoff:
@@ -73,6 +90,8 @@ class Handoff:
         self.closed = False
         self.wakes = 0  # how often runs became claimable: whoever looks outside the line compares it
         self._has_answered = False  # since the last reservation
+        self._worked_at = 0.0  # when a claim was last answered with work, on the event loop's clock
+        self._came = Wake()  # a claim stands in line
         self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
     def close(self) -> None:
@@ -86,7 +105,12 @@ class Handoff:
         """
         claim = Parked(worker, queue, capacity)
         self._parked.append(claim)
+        self._came.set()
         return claim
+
+    def note_work(self) -> None:
+        """A claim was answered with work, from here or from the database."""
+        self._worked_at = asyncio.get_running_loop().time()
 
     def leave(self, claim: Parked) -> None:
         """Stop waiting. Runs that a transaction under way leases to this claim are given back by the dispatcher."""
@@ -120,6 +144,21 @@ class Handoff:
             self._has_answered = False
             for _ in range(TURNS_TO_COME_BACK):
                 await asyncio.sleep(0)
+
+    async def wait_for_room(self, *, limit_s: float) -> int:
+        """How many runs those in line would take. Where nobody is, wait up to `limit_s`, as long as workers come and
+        go: they take a fire with one write less than a run that was recorded before they came.
+        """
+        time = asyncio.get_running_loop().time
+        ends_at = time() + limit_s
+        while (
+            not (room := self._room()) and (left_s := min(ends_at, self._worked_at + COMES_BACK_WITHIN_S) - time()) > 0
+        ):
+            await self._came.wait(left_s)
+        return room
+
+    def _room(self) -> int:
+        return sum(claim.capacity for claim in self._parked if not claim.reserved)
 
     def reserve(self, *, until: int) -> Reservation:
         """Set aside everything that waits now. `until` is the lease's end for runs handed over."""
@@ -158,6 +197,8 @@ class Handoff:
 
     def _answer(self, claim: Parked, runs: list[LeasedRun]) -> None:
         self._parked.remove(claim)
-        self._has_answered |= bool(runs)
+        if runs:
+            self._has_answered = True
+            self.note_work()
         claim.runs.set_result(runs)
         claim.wake.set()

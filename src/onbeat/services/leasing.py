@@ -139,7 +139,10 @@ class Leasing:
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
         leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
-        return await self._store.leases.claim(leases, now=now, queue=queue)
+        runs = await self._store.leases.claim(leases, now=now, queue=queue)
+        if runs:
+            self._handoff.note_work()
+        return runs
 
     async def _stand_in_line(
         self, queue: str | None, limit: int, *, until: float, looks_first: bool

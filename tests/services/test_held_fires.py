@@ -1,0 +1,69 @@
+"""How many fires a batch records: as many as workers take while they come and go, and all of them where nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
+
+from onbeat.domain.rendezvous import Share
+from onbeat.services.dispatch import HELD_AMONG_NODES_US, HELD_US
+
+JOBS = 10
+
+
+@pytest.fixture
+async def scheduler(data: str) -> AsyncIterator[Scheduler]:
+    """Ten jobs are due now."""
+    async with scheduling(data) as scheduler:
+        for _ in range(JOBS):
+            await scheduler.job(every(3_600))
+        scheduler.clock.set(START + 3_600 * SECOND)
+        yield scheduler
+
+
+async def test_a_batch_is_as_large_as_the_room_of_those_who_wait(scheduler: Scheduler) -> None:
+    scheduler.handoff.park("worker", queue=None, capacity=4)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (4, 0, True)
+
+
+async def test_the_rest_waits_for_a_worker_that_comes_back(scheduler: Scheduler) -> None:
+    scheduler.handoff.park("worker", queue=None, capacity=4)
+    await scheduler.dispatch.fire_due()
+    firing = asyncio.create_task(scheduler.dispatch.fire_due())
+    await asyncio.sleep(0)
+    scheduler.handoff.park("worker", queue=None, capacity=100)
+    report = await firing
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (6, 0, False)
+
+
+async def test_without_a_worker_everything_is_recorded_at_once(scheduler: Scheduler) -> None:
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (0, JOBS, False)
+
+
+async def test_a_worker_that_does_not_come_back_holds_nothing_up(scheduler: Scheduler) -> None:
+    scheduler.handoff.park("worker", queue=None, capacity=4)
+    await scheduler.dispatch.fire_due()
+    report = await scheduler.dispatch.fire_due()  # the clock of the test stands still: only the worker's is waited for
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (0, 6, False)
+
+
+@pytest.mark.parametrize(
+    ("share", "held_us"),
+    [(None, HELD_US), (Share(nodes=2, own=tuple(range(256)), foreign=()), HELD_AMONG_NODES_US)],
+    ids=["alone", "among nodes"],
+)
+async def test_no_fire_is_held_longer_than_this_after_it_was_due(
+    scheduler: Scheduler, share: Share | None, held_us: int
+) -> None:
+    scheduler.dispatch.serve(share)
+    scheduler.handoff.park("worker", queue=None, capacity=4)
+    await scheduler.dispatch.fire_due()
+    scheduler.clock.advance(held_us / SECOND)
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (1, 5, False)
