@@ -1,67 +1,205 @@
-"""Any bytes whatever end in an outcome, never in an exception, and leave nothing behind."""
+"""Any bytes whatever, in any pieces, end in one outcome, and their connection is used again only where that is certain.
+
+The invariants stand in tests/fuzz/invariants.py; `python -m tests.fuzz.run` looks for longer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Sequence
 
+import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.delivery.receivers import NOW, Receiver, Sending, delivery, says
+from tests.delivery.receivers import DEADLINE_S, Receiver, Seen, Sending, delivery, in_turn
+from tests.fuzz import pieces
+from tests.fuzz.invariants import (
+    READABLE,
+    UNREADABLE,
+    check_response,
+    check_retry_after,
+    check_signature,
+    check_tunnel,
+    check_url,
+    read_in_pieces,
+)
+from tests.fuzz.strict_response import response_end
 
-from onbeat.delivery.attempt import read_outcome
-from onbeat.delivery.response import MAX_BODY_KEPT, MAX_HEADER_LINES, ResponseReader
-from onbeat.domain.outcome import OutcomeKind
+from onbeat.domain.outcome import Outcome, OutcomeKind
 
-PIECES = st.sampled_from(
-    [
-        b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 C\r\n", b"HTTP/1.0 404\r\n", b"HTTP/1.1 101 S\r\n", b"HTTP/1.1 ",
-        b"\r\n", b"\n", b"content-length: 5\r\n", b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n",
-        b"5\r\nhello\r\n",
-        b"0\r\n\r\n", b"zz\r\n", b"hello", b"connection: upgrade\r\nupgrade: h2c\r\n", b"\x00", b": ", b" folded\r\n",
-        b"x" * 20_000, b"a: b\r\n" * 150,
-    ]
-)  # fmt: skip
-ANSWERS = st.lists(PIECES | st.binary(max_size=20), max_size=12)
-READABLE = {OutcomeKind.SUCCEEDED, OutcomeKind.HTTP_STATUS, OutcomeKind.REDIRECT}
-UNREADABLE = {OutcomeKind.BAD_RESPONSE, OutcomeKind.NO_ANSWER}
+ANSWERS = st.lists(st.sampled_from(pieces.RESPONSE) | st.binary(max_size=20), max_size=12)
+CUTS = st.lists(st.integers(0, 65_535), max_size=4)
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # making the real one costs more than an exchange, and none is spoken
+_STEPS_TO_READ = 10  # of the loop: what was written on loopback has been read by then
 
-
-@given(ANSWERS, st.sampled_from(["POST", "HEAD"]))
-@settings(max_examples=400)
-def test_any_bytes_end_in_an_outcome(pieces: list[bytes], method: str) -> None:
-    reader = ResponseReader(method=method)
-    for piece in pieces:
-        if reader.feed(piece):
-            break
-    reader.end()
-    outcome = read_outcome(reader, started_at=NOW, duration_us=1, now=NOW)
-    assert reader.finished
-    assert outcome.kind in (UNREADABLE if outcome.status is None else READABLE)
-    if outcome.response is not None:
-        assert len(outcome.response.body) <= MAX_BODY_KEPT
-        assert len(outcome.response.headers) <= MAX_HEADER_LINES
-
-
-@given(ANSWERS)
-@settings(max_examples=200)
-def test_how_bytes_are_cut_does_not_change_what_they_mean(pieces: list[bytes]) -> None:
-    answer = b"".join(pieces)[:2_000]
-    whole, single = ResponseReader(method="POST"), ResponseReader(method="POST")
-    whole.feed(answer)
-    for at in range(len(answer)):
-        if single.feed(answer[at : at + 1]):
-            break
-    for reader in (whole, single):
-        reader.end()
-    assert (whole.status, whole.problem is None) == (single.status, single.problem is None)
+WELL_FORMED = [
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nContent-Length:0\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\n\r\n",
+    b"HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\r\n\r\n\r\n000\r\na: b\r\nc:\r\n\r\n",
+    b"HTTP/1.1 103 Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 100 Go\r\n\r\nHTTP/1.1 503 No\r\ncontent-length: 1\r\n\r\nx",
+]
+DOUBTFUL = [
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n\r",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nx",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-0\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\nconnection: close\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\nconnection: keep-alive\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: Keep-Alive, Close\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok\r\n",
+    b"HTTP/1.1 204 No Content\r\n\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n folded\r\n\r\nok",
+    b"HTTP/1.1 100 Go\r\nno colon\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+]
 
 
-@given(ANSWERS)
-@settings(max_examples=60)
-def test_any_bytes_on_a_socket_free_their_connection(pieces: list[bytes]) -> None:
-    async def exchange() -> None:
-        async with Receiver(says(b"".join(pieces), then_closes=True)) as receiver, Sending() as sending:
-            outcome = await sending.outcome_of(delivery(f"http://127.0.0.1:{receiver.port}/"))
-            assert outcome.kind in UNREADABLE | READABLE
+@given(ANSWERS, CUTS, st.sampled_from(["POST", "HEAD"]))
+@settings(max_examples=600, deadline=None)
+def test_any_answer_means_one_thing_however_it_is_cut(answer: list[bytes], cuts: list[int], method: str) -> None:
+    check_response(b"".join(answer), method=method, cuts=cuts)
 
-    asyncio.run(exchange())
+
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+@pytest.mark.parametrize("answer", WELL_FORMED + DOUBTFUL)
+def test_an_answer_cut_at_every_place_means_the_same(answer: bytes, method: str) -> None:
+    for cut in range(len(answer) + 1):
+        check_response(answer, method=method, cuts=[cut])
+    check_response(answer, method=method, cuts=range(len(answer)))
+
+
+def test_the_end_of_an_answer_is_certain_or_the_connection_is_given_up() -> None:
+    for answer in WELL_FORMED:
+        assert read_in_pieces([answer], method="POST").is_clean, answer
+        assert response_end(answer, method="POST") == len(answer), answer
+    for answer in DOUBTFUL:
+        assert not read_in_pieces([answer], method="POST").is_clean, answer
+    for body in (b"0\r\n\r\n", b"\r\n", b"x"):  # HEAD has no body, whatever its head says
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert read_in_pieces([head], method="HEAD").is_clean
+        assert not read_in_pieces([head + body], method="HEAD").is_clean
+
+
+@given(st.lists(st.sampled_from(pieces.URL) | st.text(max_size=6), max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_a_url_means_one_thing_to_everybody(parts: list[str]) -> None:
+    check_url("".join(parts))
+
+
+@given(st.lists(st.sampled_from(pieces.RETRY_AFTER) | st.text(max_size=6), max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_retry_after_is_seconds_or_nothing(parts: list[str]) -> None:
+    check_retry_after("".join(parts))
+
+
+@given(st.lists(st.sampled_from(pieces.SIGNATURE) | st.binary(max_size=6), max_size=10))
+@settings(max_examples=200, deadline=None)
+def test_only_what_was_signed_is_accepted(parts: list[bytes]) -> None:
+    check_signature(b"".join(parts))
+
+
+@given(st.lists(st.sampled_from(pieces.TUNNEL) | st.binary(max_size=6), max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_only_a_whole_2xx_opens_a_tunnel(parts: list[bytes]) -> None:
+    check_tunnel(b"".join(parts))
+
+
+# ---- over real sockets
+
+
+class TwoAnswers:
+    """Says any bytes to the first request, in pieces; to those that follow, 200 and the id that they carried."""
+
+    def __init__(self, answer: Sequence[bytes], *, closes: bool) -> None:
+        self.all_written = asyncio.Event()
+        self.behave = in_turn(self._first, self._echo)
+        self._answer = answer
+        self._closes = closes
+
+    async def _first(self, _: Seen, writer: asyncio.StreamWriter) -> bool:
+        try:
+            for piece in self._answer:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+        finally:
+            self.all_written.set()
+        return not self._closes
+
+    @staticmethod
+    async def _echo(seen: Seen, writer: asyncio.StreamWriter) -> bool:
+        run_id = seen.headers["webhook-id"].encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(run_id), run_id))
+        return True
+
+
+async def exchange_twice(answer: Sequence[bytes], *, closes: bool, method: str) -> tuple[Outcome, Receiver]:
+    """The outcome of the first of two deliveries; the second has to get its own answer, whatever the first one was."""
+    answers = TwoAnswers(answer, closes=closes)
+    outcomes: list[Outcome] = []
+    async with Receiver(answers.behave) as receiver, Sending(tls=NO_TLS) as sending:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        first = delivery(url, number=1, job_id=1, method=method)
+        sending.sender.send([first], lambda _, outcome: outcomes.append(outcome))
+        async with asyncio.timeout(DEADLINE_S):
+            await answers.all_written.wait()
+            for _ in range(_STEPS_TO_READ):
+                await asyncio.sleep(0)
+            if not closes:
+                sending.sender.cancel(first)  # many answers promise more than comes
+            while not outcomes:
+                await asyncio.sleep(0.001)
+        second = await sending.outcome_of(delivery(url, number=2, job_id=2))
+        assert second.kind is OutcomeKind.SUCCEEDED
+        assert second.response is not None
+        assert second.response.body.decode() == receiver.seen[1].headers["webhook-id"] != ""
+    (first_outcome,) = outcomes
+    assert first_outcome.kind in UNREADABLE | READABLE | {OutcomeKind.CANCELLED}
+    assert len(receiver.seen) == 2, "a request was sent twice"
+    own = asyncio.current_task()
+    async with asyncio.timeout(DEADLINE_S):
+        while asyncio.all_tasks() - {own}:
+            await asyncio.sleep(0.001)
+    return first_outcome, receiver
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+@given(answer=ANSWERS, closes=st.booleans(), method=st.sampled_from(["POST", "HEAD"]))
+@settings(max_examples=60, deadline=None)
+def test_whatever_was_answered_the_next_request_gets_its_own_answer(
+    new_loop: type[asyncio.AbstractEventLoop], answer: list[bytes], closes: bool, method: str
+) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        outcome, receiver = runner.run(exchange_twice(answer, closes=closes, method=method))
+    expected = read_in_pieces([b"".join(answer)], method=method)
+    assert outcome.status == expected.status
+    if not expected.is_clean:
+        assert [seen.connection for seen in receiver.seen] == [1, 2]
+
+
+@pytest.mark.parametrize("late", [b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", b"\r\n", b"x"])
+@pytest.mark.parametrize("answer", WELL_FORMED)
+async def test_a_second_answer_is_not_taken_for_the_answer_to_the_next_request(answer: bytes, late: bytes) -> None:
+    _, receiver = await exchange_twice([answer, late], closes=False, method="POST")
+    assert [seen.connection for seen in receiver.seen] == [1, 2]
+
+
+@pytest.mark.parametrize("answer", WELL_FORMED)
+async def test_a_certain_end_keeps_the_connection(answer: bytes) -> None:
+    _, receiver = await exchange_twice([answer], closes=False, method="POST")
+    assert [seen.connection for seen in receiver.seen] == [1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -21,8 +22,10 @@ from tests.delivery.receivers import (
     stays_silent,
 )
 
+from onbeat.delivery.connection import Connection
 from onbeat.delivery.limits import DialLimits, SenderLimits
 from onbeat.delivery.request import Delivery
+from onbeat.delivery.response import ResponseReader
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.outcome import Outcome, OutcomeKind
 
@@ -108,7 +111,12 @@ class BlockingServer:
         connection.sendall(OK)
 
 
-async def test_a_request_that_crossed_the_servers_goodbye_is_sent_once_more() -> None:
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_request_that_crossed_the_servers_goodbye_is_sent_once_more(
+    is_seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_seen:  # it arrives between the look and the write
+        monkeypatch.setattr(Connection, "is_quiet", lambda connection: connection.is_open)
     server = BlockingServer()
     with server.listening:
         async with Sending() as sending:
@@ -133,6 +141,118 @@ async def test_a_request_that_was_read_is_never_sent_twice() -> None:
         assert (await sending.outcome_of(delivery(url, number=1))).kind is OutcomeKind.SUCCEEDED
         assert (await sending.outcome_of(delivery(url, number=2))).kind is OutcomeKind.NO_ANSWER
         assert len(receiver.seen) == 2
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_a_connection_that_is_given_up_before_the_request_is_not_opened_again_and_again(speaks: bool) -> None:
+    connections: list[asyncio.StreamWriter] = []
+    gone = asyncio.Event()
+
+    async def give_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        writer.write(b"220 mail.example ESMTP\r\n" * speaks)
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async def ask(_: Delivery) -> bool:  # the request waits for this, so that the host is quicker
+        await gone.wait()
+        return True
+
+    server = await asyncio.start_server(give_up, "127.0.0.1", 0)
+    async with server, Sending(ask_permit=ask) as sending:
+        sending.clock.advance(3.0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        outcome = await sending.outcome_of(delivery(url, timeout_s=5.0))
+    assert (outcome.kind, len(connections)) == (OutcomeKind.REFUSED, 1)
+
+
+async def test_an_answer_before_the_whole_request_counts_and_costs_the_connection() -> None:
+    body = "x" * 200_000
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # a part of the request has no room there
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(DEADLINE_S)
+        port = listening.getsockname()[1]
+
+        accepted: list[socket.socket] = []  # and kept: nobody hangs up
+
+        def answer_unread(answer: bytes) -> None:
+            connection, _ = listening.accept()
+            accepted.append(connection)
+            connection.recv(10)
+            connection.sendall(answer)
+
+        async with Sending() as sending:
+            url = f"http://127.0.0.1:{port}/"
+            for number, kind in enumerate((OutcomeKind.HTTP_STATUS, OutcomeKind.SUCCEEDED)):
+                answer = OK if kind is OutcomeKind.SUCCEEDED else OK.replace(b"200", b"413")
+                answering = asyncio.create_task(asyncio.to_thread(answer_unread, answer))
+                outcome = await sending.outcome_of(delivery(url, number=number, body=body))
+                assert outcome.kind is kind
+                await answering
+        assert len(accepted) == 2
+        for connection in accepted:
+            connection.close()
+
+
+async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests() -> None:
+    server = BlockingServer()
+    with server.listening:
+        async with Sending() as sending:
+            url = f"http://127.0.0.1:{server.port}/"
+            first = sending.begin(delivery(url, number=1))
+            connection, thread = await asyncio.to_thread(server.serve_one)
+            await first
+            await asyncio.to_thread(thread.join)
+            connection.sendall(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")  # and the loop has not read it when
+            second = sending.begin(delivery(url, number=2))  # the next request is written
+            again, thread = await asyncio.to_thread(server.serve_one)
+            async with asyncio.timeout(DEADLINE_S):
+                outcome = await second
+            await asyncio.to_thread(thread.join)
+            again.close()
+            connection.close()
+    assert outcome.kind is OutcomeKind.SUCCEEDED
+
+
+class _Told:
+    """An owner of one exchange."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[tuple[ResponseReader, bool]] = asyncio.get_running_loop().create_future()
+
+    def exchange_ended(self, connection: Connection, reader: ResponseReader, *, unread: bool) -> None:
+        self.ended.set_result((reader, unread))
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Not of interest."""
+
+
+@pytest.mark.parametrize("ending", [b"", OK])
+async def test_what_comes_before_one_byte_of_the_request_has_arrived_is_no_answer_to_it(ending: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        server, _ = listening.accept()
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):  # the server reads nothing, so from here on nothing arrives
+            while client.send(b"x" * 65_536):
+                pass
+        told = _Told()
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: Connection(owner=told, holder=told, connected=client), sock=client
+        )
+        connection.exchange(b"POST / HTTP/1.1\r\n\r\n", method="POST")
+        server.sendall(ending)
+        if not ending:
+            server.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(DEADLINE_S):
+            reader, unread = await told.ended
+        assert (reader.status, reader.reusable, unread) == (None, False, not ending)
+        assert not connection.is_open
+        server.close()
 
 
 async def test_a_reset_after_the_request_is_no_proof_that_it_was_not_read() -> None:
@@ -258,23 +378,24 @@ async def test_a_connection_that_does_not_stand_in_its_own_time_ends_the_attempt
 
 async def test_the_time_to_connect_is_no_limit_for_the_answer() -> None:
     async def answers_late(_: Seen, writer: asyncio.StreamWriter) -> bool:
-        asyncio.get_running_loop().call_later(0.1, writer.write, OK)
+        asyncio.get_running_loop().call_later(1.1, writer.write, OK)
         return True
 
     async with Receiver(answers_late) as receiver, Sending() as sending:
         url = f"http://127.0.0.1:{receiver.port}/"
-        outcome = await sending.outcome_of(delivery(url, connect_timeout_s=0.05))
+        outcome = await sending.outcome_of(delivery(url, connect_timeout_s=1.0))
     assert outcome.kind == OutcomeKind.SUCCEEDED
 
 
 async def test_a_runs_own_deadline_shortens_the_timeout() -> None:
-    async with Receiver(stays_silent) as receiver, Sending() as sending:
+    async with Receiver(in_turn(says(OK), stays_silent)) as receiver, Sending() as sending:
         url = f"http://127.0.0.1:{receiver.port}/"
-        short = delivery(url, number=1, timeout_s=60, deadline=0.05)
+        await sending.outcome_of(delivery(url, number=0))  # so that the next one need not connect
+        short = delivery(url, number=1, timeout_s=60, deadline=0.1)
         assert (await sending.outcome_of(short)).kind is OutcomeKind.NO_ANSWER
         over = delivery(url, number=2, timeout_s=60, deadline=0.0)
         assert (await sending.outcome_of(over)).kind is OutcomeKind.TIMEOUT_BEFORE_SEND
-    assert len(receiver.seen) == 1
+    assert len(receiver.seen) == 2
 
 
 # ---- cancelling and closing

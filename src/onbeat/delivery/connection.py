@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import select
 import socket
 import struct
 import termios
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from onbeat.delivery.response import ResponseReader
+
+_ANY_INT: Final = b"\0\0\0\0"
 
 
 class ExchangeOwner(Protocol):
@@ -43,11 +46,22 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
         self._request_bytes = 0
+        self._is_tls = False
+        self._readable = select.poll()
+        self._readable.register(connected, select.POLLIN)
 
     @property
     def is_open(self) -> bool:
-        """False as soon as either side has begun to close."""
+        """False as soon as either side has begun to close, as far as the loop has seen."""
         return self._transport is not None and not self._transport.is_closing()
+
+    def is_quiet(self) -> bool:
+        """Open, with nothing there to read: neither a goodbye nor bytes that nobody asked for. Asks the kernel.
+
+        The loop reads after it writes, so a second answer to the last request may lie unread, and would be taken for
+        the answer to the next one. Right after a TLS handshake something may well be there: the server's tickets.
+        """
+        return self.is_open and ((self._is_tls and not self.exchanges) or not self._readable.poll(0))
 
     def exchange(self, request: bytes, *, method: str) -> None:
         """Send a request. From here on the receiver may have seen it."""
@@ -74,14 +88,18 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
             self.abandon()
         elif reader.feed(data):
+            unacknowledged = self._unacknowledged()
             self._reader = None
-            if not reader.reusable:
+            if unacknowledged >= self._request_bytes:
+                reader.disown()
+            if unacknowledged or not reader.reusable:
                 self.abandon()
             self._owner.exchange_ended(self, reader, unread=False)
 
@@ -113,9 +131,19 @@ class Connection(asyncio.Protocol):
         """
         if self._reader is None or self._reader.began or self._transport is None:
             return False
+        return self._unacknowledged() >= self._request_bytes
+
+    def _unacknowledged(self) -> int:
+        """How many bytes have not reached the peer's host: what the kernel and the transport hold of them.
+
+        Of an answer too this tells something. Its last segment acknowledges what its sender's kernel had by then: if
+        not one byte of the request had come, it answers something else; if a part had, the rest may yet be taken for
+        another request.
+        """
+        assert self._transport is not None
         try:
-            answer = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+            answer = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, _ANY_INT)
         except (OSError, ValueError):
-            return False  # a kernel that does not tell: then nothing is certain
-        unacknowledged = int(struct.unpack("i", answer)[0])
-        return unacknowledged + self._transport.get_write_buffer_size() >= self._request_bytes
+            return 0  # a kernel that does not tell: then nothing is certain
+        held = 0 if answer == _ANY_INT else int(struct.unpack("i", answer)[0])
+        return held + self._transport.get_write_buffer_size()

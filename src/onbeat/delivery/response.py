@@ -22,16 +22,20 @@ MAX_BODY_READ: Final = 65_536
 MAX_BODY_KEPT: Final = 16_384
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
+_INTERIM_HEAD = re.compile(
+    rb"HTTP/1\.[01] [0-9]{3}(?: [^\r\n]*)?\r\n(?:[!#-'*+\-.0-9A-Z^_`a-z|~]+:[^\r\n\x00]*\r\n)*\r\n"
+)
 _BEGINNING: Final = b"HTTP/1."
+_BODILESS_STATUSES: Final = (204, 304)
 
 
 class ResponseReader:
     """Feed it what arrives until it says it has enough."""
 
     __slots__ = (
-        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_keep_alive", "_kept", "_lead", "_method",
-        "_parser", "_read_left", "_surplus", "began", "finished", "headers", "problem", "reusable", "status",
-        "truncated",
+        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_is_odd", "_keep_alive", "_kept", "_lead",
+        "_length", "_method", "_parser", "_read_left", "_surplus", "_tail", "began", "finished", "headers", "problem",
+        "reusable", "status", "truncated",
     )  # fmt: skip
 
     def __init__(self, *, method: str) -> None:
@@ -49,8 +53,11 @@ class ResponseReader:
         self._read_left = MAX_BODY_READ
         self._kept = 0
         self._body: list[bytes] = []
+        self._tail = b""  # the last bytes before those that are read now, where an end may lie across
+        self._is_odd = False  # an interim response was not as it has to be
         self._headers_over = False
         self._keep_alive = False
+        self._length: int | None = None  # what is left of a body whose length was named
         self._complete = False
         self._surplus = False
         self._parser: httptools.HttpResponseParser | None = None
@@ -76,9 +83,16 @@ class ResponseReader:
             self.truncated = True
         self._finish()
 
+    def disown(self) -> None:
+        """Whatever this is, it is no answer to our request."""
+        self.status = None
+        self.reusable = False
+        self.problem = "the answer was sent before the request had arrived"
+
     def response(self) -> Response:
         """What is kept of the answer."""
-        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers)
+        kept = self.headers[:MAX_HEADER_LINES]
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in kept)
         return Response(headers=headers, body=b"".join(self._body), truncated=self.truncated)
 
     def find_header(self, name: bytes) -> str | None:
@@ -110,6 +124,7 @@ class ResponseReader:
             head_end = data.find(b"\r\n\r\n", line_end - 2)
             if head_end < 0:
                 return self._await_more(data)
+            self._is_odd |= _INTERIM_HEAD.fullmatch(data, 0, head_end + 4) is None
             self._interim += 1
             self._head_left -= head_end + 4
             if self._interim > MAX_INTERIM or self._head_left <= 0:
@@ -129,26 +144,73 @@ class ResponseReader:
 
     def _read_message(self, data: bytes, parser: httptools.HttpResponseParser) -> None:
         try:
-            while data and not self._headers_over:
-                piece, data = data[: self._head_left], data[self._head_left :]
-                self._head_left -= len(piece)
-                parser.feed_data(piece)
-                if not self._headers_over and (self._head_left <= 0 or len(self.headers) >= MAX_HEADER_LINES):
-                    return self._cut()
-            if data and not self._complete:
-                piece, data = data[: self._read_left], data[self._read_left :]
-                self._read_left -= len(piece)
-                parser.feed_data(piece)
-            if self._complete:
-                self.reusable = self._keep_alive and not data and not self._surplus
-                self._finish()
-            elif self._read_left <= 0:
-                self._cut()
+            if not self._headers_over:
+                data = self._read_head(data, parser)
+            if self._headers_over and not self.finished:
+                self._read_body(data, parser)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if self._complete:
                 self._finish()
             else:
                 self._cut()
+
+    def _read_head(self, data: bytes, parser: httptools.HttpResponseParser) -> bytes:
+        """Feed the parser up to the end of the head and not a byte further. Answer: what comes after it.
+
+        The parser does not say where a message ends and passes over blank lines after it, so the ends are found here.
+        """
+        seen = self._tail + data if self._tail else data
+        at = seen.find(b"\r\n\r\n")
+        end = at + 4 - len(self._tail) if at >= 0 else len(data)
+        is_end = at >= 0 and end <= self._head_left
+        end = min(end, self._head_left)
+        self._head_left -= end
+        parser.feed_data(data[:end])
+        self._tail = b"" if is_end else seen[-3:]
+        if self._headers_over != is_end or self._head_left <= 0 or len(self.headers) > MAX_HEADER_LINES:
+            self._cut()
+        return data[end:]
+
+    def _read_body(self, data: bytes, parser: httptools.HttpResponseParser) -> None:
+        length = self._length
+        if length is None:
+            self._read_chunks(data, parser)
+            return
+        if length:
+            piece = data[: min(length, self._read_left)]
+            self._keep(piece)
+            data = data[len(piece) :]
+            self._length = length = length - len(piece)
+            self._read_left -= len(piece)
+        if not length:
+            self.reusable = self._keep_alive and not data
+            self._finish()
+        elif self._read_left <= 0:
+            self._cut()
+
+    def _read_chunks(self, data: bytes, parser: httptools.HttpResponseParser) -> None:
+        """Chunks, or a body that ends with the connection."""
+        piece = data[: self._read_left]
+        self._read_left -= len(piece)
+        parser.feed_data(piece)
+        self._tail = (self._tail + piece)[-5:]
+        if self._complete:
+            # Of what may follow the last chunk, the parser tells us everything but line breaks. A trailer or the last
+            # chunk's own line ends in none, so what ends in one blank line ends there.
+            is_end = self._tail.endswith(b"\r\n\r\n") and self._tail[-5:-4] not in (b"\r", b"\n")
+            self.reusable = self._keep_alive and is_end and len(piece) == len(data) and not self._surplus
+            self._finish()
+        elif self._read_left <= 0:
+            self._cut()
+
+    def _keep(self, body: bytes) -> None:
+        room = MAX_BODY_KEPT - self._kept
+        if len(body) > room:
+            self.truncated = True
+            body = body[:room]
+        if body:
+            self._kept += len(body)
+            self._body.append(body)
 
     def _cut(self) -> None:
         self.truncated = True
@@ -166,31 +228,42 @@ class ResponseReader:
 
     # What httptools calls.
 
-    def on_message_begin(self) -> None:
-        self._surplus = self._complete
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headers_over and len(self.headers) < MAX_HEADER_LINES:
+        if not self._headers_over and len(self.headers) <= MAX_HEADER_LINES:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self._headers_over:
+            self._surplus = True  # of another message
+            return
         self._headers_over = True
         if self._parser is not None:
-            self._keep_alive = self._parser.should_keep_alive()  # the parser forgets it with the end of the message
-        if self._method == "HEAD":
-            self._complete = True  # the parser does not know the method and would wait for the length that was named
+            # Asked now: the parser forgets it with the end of the message.
+            self._keep_alive = self._parser.should_keep_alive() and not self._is_odd
+        self._read_framing()
 
     def on_body(self, body: bytes) -> None:
         if self._complete:
             self._surplus = True
-            return
-        room = MAX_BODY_KEPT - self._kept
-        if len(body) > room:
-            self.truncated = True
-            body = body[:room]
-        if body:
-            self._kept += len(body)
-            self._body.append(body)
+        else:
+            self._keep(body)
 
     def on_message_complete(self) -> None:
         self._complete = True
+
+    def _read_framing(self) -> None:
+        """How long the body is, where the head alone tells it. The parser has refused heads that tell two lengths."""
+        length, has_coding = None, False
+        for name, value in self.headers:
+            # By its length first: this is done for every header of every answer.
+            if len(name) == 14 and name.lower() == b"content-length":
+                length = int(value)
+            elif len(name) == 17 and name.lower() == b"transfer-encoding":
+                self._keep_alive &= not has_coding and value.lower() == b"chunked"
+                has_coding = True
+            elif len(name) == 10 and name.lower() == b"connection" and b"close" in value.lower():
+                self._keep_alive = False  # of two headers that contradict each other the parser believes the first
+        if self._method == "HEAD" or self.status in _BODILESS_STATUSES:
+            self._length = 0
+        elif not has_coding:
+            self._length = length

@@ -188,8 +188,8 @@ class Sender:
         for attempt, connection in ready:
             if attempt.ended:
                 self._connections.release(connection)
-            elif not connection.is_open:
-                self._connections.find(attempt)
+            elif not connection.is_quiet():
+                self._replace_unused(attempt, connection)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)
             else:
@@ -198,6 +198,14 @@ class Sender:
             attempt.connection = connection
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)
+
+    def _replace_unused(self, attempt: Attempt, connection: Connection) -> None:
+        """The connection was closed, or spoke without being asked, before the request was written."""
+        connection.abandon()
+        if connection.exchanges:
+            self._connections.find(attempt)
+        else:  # a new one would fare the same, and the next one, until the time is over
+            self._fail(attempt, OutcomeKind.REFUSED, "the host gave up the connection before the request was sent")
 
     def _renew_permit(self, attempt: Attempt, connection: Connection, *, asked_at: float) -> None:
         async def ask() -> bool:
