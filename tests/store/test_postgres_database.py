@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from tests.store.factories import NOW, SECOND, Maker, fail, new_job
-from tests.support.postgres import UNPRIVILEGED, Databases, running_postgres
+from tests.store.factories import NOW, Maker, new_job
+from tests.support.postgres import Databases, running_postgres
 from tests.support.process import free_port
 from tests.support.proxy import proxying
 
@@ -524,60 +519,3 @@ async def test_settings_end_with_the_transaction(database: Database) -> None:
     connection = await database._pool.take(within_s=5)
     assert await connection.fetchval("SHOW enable_seqscan") == "on"
     await database._pool.give_back(connection)
-
-
-# ---------------------------------------------------------------- a pooler
-
-
-@pytest.fixture
-def pooler(databases: Databases) -> Iterator[int]:
-    """The port of a PgBouncer that gives each transaction another server connection, if there is one."""
-    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        pytest.skip("pgbouncer is not installed; on Debian it is the package of that name")
-    with tempfile.TemporaryDirectory(prefix="onbeat-pgbouncer-") as directory:
-        port = free_port()
-        (Path(directory) / "users").write_text('"onbeat" ""\n')
-        (Path(directory) / "pgbouncer.ini").write_text(
-            f"[databases]\n* = host=127.0.0.1 port={databases.server.port}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
-            f"auth_file = {directory}/users\npool_mode = transaction\ndefault_pool_size = 3\nserver_round_robin = 1\n"
-        )
-        Path(directory).chmod(0o755)
-        user = UNPRIVILEGED if os.geteuid() == 0 else None
-        process = subprocess.Popen(
-            [program, "-q", f"{directory}/pgbouncer.ini"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            user=user,
-        )
-        try:
-            yield port
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-async def test_store_works_behind_a_pooler_of_transactions(databases: Databases, url: str, pooler: int) -> None:
-    pooled = urlsplit(url)._replace(netloc=f"onbeat@127.0.0.1:{pooler}", query="pooled=1").geturl()
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                store = await open_store(pooled)
-                break
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
-    make = Maker(store)
-    jobs = await asyncio.gather(*(make.job(max_running=2, tags=("a",), key=f"k{number}") for number in range(30)))
-
-    async def live(number: int) -> None:
-        job = jobs[number]
-        key, token = await make.running(job, NOW + number)
-        await make.finish(key, token, decide=fail())
-        assert (await make.view(key)).state is RunState.SUCCEEDED
-        assert await store.jobs.get_by_key("default", f"k{number}") == job
-
-    await asyncio.gather(*(live(number) for number in range(30)))
-    assert (await store.counts()).jobs_by_state == {"active": 30}
-    assert await store.read_clock() > NOW - 10**9 * SECOND
-    await store.close()

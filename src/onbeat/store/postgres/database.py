@@ -337,6 +337,13 @@ async def _take(pool: Pool, *, within_s: float) -> Connection:
         return await pool.take(within_s=within_s)
     except ValueError:
         raise unreadable_url() from None  # asyncpg reads the URL when it connects, and may quote it
+    except asyncpg.ProtocolViolationError as error:
+        # Poolers refuse settings that they do not know, which otherwise come with each connection.
+        if "startup parameter" not in str(error):
+            raise
+        raise ConfigError(
+            f"a pooler stands before the database: {error}", field="data", remedy="write ?pooled=1 behind the database"
+        ) from None
 
 
 def _limits(patience: Patience) -> str:
