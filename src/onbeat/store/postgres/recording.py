@@ -238,7 +238,7 @@ async def _grow_blackouts(connection: Connection, marks: Sequence[MarkToWrite], 
         )
         for entry in marks
     ]  # fmt: skip
-    grown = await connection.fetch(_QUERIES["grow_blackouts"], now, *columns(rows, count=6))
+    grown = await connection.fetch(_QUERIES["grow_blackouts"], *columns(rows, count=6), now)
     return frozenset(row[0] for row in grown)
 
 

@@ -229,19 +229,25 @@ UNION ALL
 
 -- name: grow_blackouts
 -- Walks the primary keys backwards: of ended_runs to each job's newest record, of live_runs to what came after it.
-WITH grown AS (
-    UPDATE ended_runs AS e SET until = m.until, count = e.count + m.count, finished_at = :now::bigint
+-- The newest are looked up first: asked for in a condition, PostgreSQL before 18 reads all of ended_runs for them.
+WITH newest AS MATERIALIZED (
+    SELECT m.*, n.scheduled_at AS newest_at
     FROM unnest(
         :slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[], :job_versions::bigint[],
         :counts::bigint[], :untils::bigint[]
     ) AS m (slot, job_id, scheduled_at, job_version, count, until)
+    CROSS JOIN LATERAL (
+        SELECT r.scheduled_at FROM ended_runs AS r
+        WHERE r.slot = m.slot AND r.job_id = m.job_id
+        ORDER BY r.scheduled_at DESC LIMIT 1
+    ) AS n
+),
+grown AS (
+    UPDATE ended_runs AS e SET until = m.until, count = e.count + m.count, finished_at = :now::bigint
+    FROM newest AS m
     WHERE
-        e.slot = m.slot AND e.job_id = m.job_id
-        AND e.scheduled_at = (
-            SELECT n.scheduled_at FROM ended_runs AS n
-            WHERE n.slot = m.slot AND n.job_id = m.job_id
-            ORDER BY n.scheduled_at DESC LIMIT 1
-        )
+        e.slot = m.slot AND e.job_id = m.job_id AND e.scheduled_at = m.newest_at
+        -- one slot: AND e.slot = :slot
         AND e.reason = 'blackout' AND e.job_version = m.job_version
         AND coalesce(e.until, e.scheduled_at) < m.scheduled_at
         AND NOT EXISTS (
