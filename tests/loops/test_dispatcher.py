@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.scheduler import Scheduler, every, scheduling
 
+from onbeat.domain.model import MisfirePolicy
 from onbeat.domain.rendezvous import Share
-from onbeat.loops.dispatcher import LOOK_AMONG_NODES_EVERY_S, LOOK_EVERY_S, dispatcher_loop
+from onbeat.loops.dispatcher import HELPERS, LOOK_AMONG_NODES_EVERY_S, LOOK_EVERY_S, dispatcher_loops
 from onbeat.loops.loop import Loop
+from onbeat.loops.supervisor import Supervisor
+from onbeat.services import dispatch as dispatch_module
 from onbeat.services.wake import Wake
+from onbeat.store.values import FiredBatch, Page, RunFilter
 from onbeat.telemetry import Metrics
 
 
@@ -28,7 +34,7 @@ class OneSleep(Wake):
 
 async def first_sleep(scheduler: Scheduler) -> float | None:
     wake = OneSleep()
-    wake.loop = dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, wake=wake, metrics=Metrics())
+    (wake.loop,) = dispatcher_loops(scheduler.dispatch, clock=scheduler.clock, wake=wake, metrics=Metrics(), helpers=0)
     await wake.loop.run()
     return wake.length_s
 
@@ -49,3 +55,49 @@ async def test_the_dispatcher_sleeps_until_a_clock_is_due_but_no_longer_than_thi
         await scheduler.job(every(1))
         scheduler.clock.advance(0.9)
         assert await first_sleep(scheduler) == pytest.approx(0.1)
+
+
+async def test_while_more_is_due_than_a_batch_takes_several_are_recorded_at_once_and_each_fire_once(
+    either_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_module, "BATCH", 10)
+    async with scheduling(either_database) as scheduler:
+        jobs = [await scheduler.job(every(3_600), misfire=MisfirePolicy(policy="catch_up", max=2)) for _ in range(75)]
+        scheduler.clock.advance(3_600)
+        together = Together(scheduler, HELPERS + 1, monkeypatch)
+        loops = dispatcher_loops(scheduler.dispatch, clock=scheduler.clock, wake=Wake(), metrics=Metrics())
+        supervisor = Supervisor(on_failure=lambda: None)
+        supervisor.start(loops)
+        async with asyncio.timeout(20):
+            await together.met.wait()
+            while together.recorded < len(jobs):
+                await asyncio.sleep(0.001)
+        await supervisor.stop()
+        runs = await scheduler.store.runs.find(RunFilter(), Page(limit=100))
+        assert sorted(run.key.job_id for run in runs) == sorted(job.job_id for job in jobs)
+        assert together.conflicts == 0
+
+
+class Together:
+    """From the second batch on, batches wait until so many are there at once."""
+
+    def __init__(self, scheduler: Scheduler, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.met = asyncio.Event()
+        self.recorded = self.conflicts = 0
+        self._at_once = at_once
+        self._begun = 0
+        self._here = 0
+        self._record_due = scheduler.store.fires.record_due
+        monkeypatch.setattr(scheduler.store.fires, "record_due", self._meet_and_record)
+
+    async def _meet_and_record(self, **arguments: Any) -> FiredBatch:
+        self._begun += 1
+        if self._begun > 1 and not self.met.is_set():
+            self._here += 1
+            if self._here == self._at_once:
+                self.met.set()
+            await self.met.wait()
+        batch = await self._record_due(**arguments)
+        self.recorded += batch.jobs
+        self.conflicts += batch.conflicts
+        return batch

@@ -175,7 +175,9 @@ async def test_a_run_whose_lease_ran_out_unnoticed_is_not_cancelled_by_the_heart
         supervisor = Supervisor(on_failure=lambda: None)
         supervisor.start(worker.loops)
         await turns_until(lambda: bool(receiver.calls) if is_sent else sender.in_flight == 1)
-        worker.loops[0].stop()  # what comes back is not claimed again
+        for loop in worker.loops:
+            if loop.name.startswith("worker-claim"):
+                loop.stop()  # what comes back is not claimed again
         (run,) = await runs_of(scheduler)
         scheduler.clock.advance(LEASE_S + 1)
         worker.doubt(run.key)

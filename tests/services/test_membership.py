@@ -148,16 +148,16 @@ async def test_a_change_of_share_wakes_the_dispatcher_and_divides_the_recovery_r
     assert not await first.scheduler.dispatch_wake.wait(0)  # nothing changed
     recovery = first.scheduler.recovery
     now = first.scheduler.clock.now()
-    recovery.begin(now=now)
-    places = Counter(recovery.place(RunKey(1, number), earliest=now) // SECOND for number in range(100))
+    begun = recovery.begin(now=now)
+    places = Counter(begun.place(RunKey(1, number), earliest=now) // SECOND for number in range(100))
     assert max(places.values()) == RECOVERY_PER_S // len(NAMES)
     for node in (second, third):
         await node.membership.leave()
     await beat(first)
     assert await first.scheduler.dispatch_wake.wait(0)
-    recovery.begin(now=now)
+    begun = recovery.begin(now=now)
     later = now + 3_600 * SECOND
-    places = Counter(recovery.place(RunKey(2, number), earliest=later) // SECOND for number in range(100))
+    places = Counter(begun.place(RunKey(2, number), earliest=later) // SECOND for number in range(100))
     assert max(places.values()) == RECOVERY_PER_S
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.scheduler import SECOND, TARGET, Scheduler, draft, every, scheduling
+from tests.support.scheduler import RECOVERY_PER_S, SECOND, TARGET, Scheduler, draft, every, scheduling
 
 from onbeat.domain.blackout import BlackoutRules
 from onbeat.domain.errors import DefinitionError
@@ -16,6 +16,7 @@ from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Reservation
 from onbeat.services.job_rules import DraftSchedule
 from onbeat.services.planning import Planner
+from onbeat.services.recovery import Recovery
 from onbeat.store.values import DueJob, FirePlan
 
 HOUR_S = 3_600
@@ -59,13 +60,15 @@ async def test_each_job_of_a_batch_is_planned_as_if_it_were_alone(scheduler: Sch
     )
     scheduler.clock.advance(asleep_s + 1)
     now = scheduler.clock.now()
-    scheduler.recovery.begin(now=now)
-    planner = Planner(definitions=scheduler.definitions, almanac=scheduler.almanac, recovery=scheduler.recovery)
+    planner, planner_of_one = (
+        Planner(definitions=scheduler.definitions, almanac=scheduler.almanac, recovery=Recovery(per_s=RECOVERY_PER_S))
+        for _ in range(2)
+    )
     together = planner.plan_batch(now=now, reservation=NOBODY_WAITS)
     planned: list[tuple[FirePlan, FirePlan]] = []
 
     def decide(due: DueJob) -> FirePlan:
-        planned.append((together(due), planner.plan_batch(now=now, reservation=NOBODY_WAITS)(due)))
+        planned.append((together(due), planner_of_one.plan_batch(now=now, reservation=NOBODY_WAITS)(due)))
         return planned[-1][0]
 
     while (await scheduler.store.fires.record_due(now=now, limit=1_000, decide=decide)).jobs:

@@ -25,7 +25,7 @@ from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import format_job_id, format_run_id
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
-from onbeat.loops.dispatcher import dispatcher_loop
+from onbeat.loops.dispatcher import HELPERS, dispatcher_loops
 from onbeat.loops.hints import hints_loop
 from onbeat.loops.loop import Loop
 from onbeat.loops.maintenance import (
@@ -133,12 +133,19 @@ class _Node:
 
     def _firing(self) -> list[Loop]:
         services = self._services
-        dispatcher = dispatcher_loop(
-            services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
+        is_shared = services.store.is_shared
+        loops = list(
+            dispatcher_loops(
+                services.dispatch,
+                clock=services.clock,
+                wake=services.dispatch_wake,
+                metrics=self._metrics,
+                helpers=HELPERS if is_shared else 0,  # a data file has one writer
+            )
         )
-        if not services.store.is_shared:
-            return [dispatcher]
-        return [dispatcher, sweeper_loop(services.dispatch, metrics=self._metrics)]
+        if is_shared:
+            loops.append(sweeper_loop(services.dispatch, metrics=self._metrics))
+        return loops
 
     def _make_delivering(self) -> Deliverer | DeliveryProcesses:
         services, settings = self._services, self._settings

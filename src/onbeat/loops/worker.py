@@ -1,8 +1,9 @@
 """Takes attempts, delivers them, reports how they ended. Talks to the scheduler through a WorkerLink only, so it is
 the same worker in the scheduler's process and on another machine.
 
-Three loops that never wait for each other: claim, report, heartbeat. What the worker holds is in `_held`, and a run
-leaves it when the scheduler has answered its finish.
+Loops that never wait for each other: claim, report, heartbeat; of the first two there are several, since a worker with
+much to do would wait for answers most of the time. What the worker holds is in `_held`, and a run leaves it when the
+scheduler has answered its finish.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import structlog
@@ -28,7 +30,6 @@ from onbeat.loops.crowding import SLOW_AFTER_S, Crowding, host_of
 from onbeat.loops.loop import Loop
 from onbeat.loops.permits import Permits
 from onbeat.services.assignment import Assignment, WorkerLink
-from onbeat.services.wake import Wake
 from onbeat.store.values import Finish, LeaseStatus
 from onbeat.telemetry import Metrics
 
@@ -37,6 +38,15 @@ log = structlog.get_logger(__name__)
 REPORT_BATCH = 500
 REPORT_WITHIN_S = 0.01
 """Ends of attempts are reported together: at most this much later, at most that many at once."""
+
+REPORTS_AT_ONCE = 2
+"""So many reports may be under way. Only a full one is sent beside another: what ends meanwhile goes together."""
+
+CLAIMS_AT_ONCE = 2
+ROOM_FOR_MORE = 50
+"""A worker that waits for runs claims once more when it has become free for so many: a dispatcher that is still
+recording runs for the first claim has somebody to record the next ones for.
+"""
 
 REPORT_LIMIT_S = 5.0
 """How long a stop waits for the last reports to be taken."""
@@ -87,19 +97,19 @@ class Worker:
         self._on_end = on_end
         self._held: dict[bytes, _Held] = {}
         self._by_key: dict[RunKey, bytes] = {}
-        self._ended: list[Finish] = []
-        self._report_wake = Wake()
-        self._room = Wake()
+        self._ended: list[Finish] = []  # to be reported
+        self._reported: set[bytes] = set()  # tokens of what is being reported
+        self._asked = 0  # places that claims under way may fill
         self._permits = Permits(link)
         self._crowding = Crowding(capacity=capacity)
         self._to_start: deque[Assignment] = deque()
         self._is_starting = False
-        self._is_claiming = False
+        self._claims = 0  # under way
         self._idle = asyncio.Event()
         self._idle.set()
         self._sender: Sender | None = None
-        self._claiming = Loop("worker-claim", self._claim_step, wake=self._room)
-        self._reporting = Loop("worker-report", self._report_step, wake=self._report_wake)
+        self._claiming = _numbered("worker-claim", self._claim_step, count=CLAIMS_AT_ONCE)
+        self._reporting = _numbered("worker-report", self._report_step, count=REPORTS_AT_ONCE)
         self._beating = Loop("worker-heartbeat", self._beat_step)
 
     def attach(self, sender: Sender) -> None:
@@ -107,9 +117,9 @@ class Worker:
         self._sender = sender
 
     @property
-    def loops(self) -> tuple[Loop, Loop, Loop]:
+    def loops(self) -> tuple[Loop, ...]:
         """To be started together."""
-        return (self._claiming, self._reporting, self._beating)
+        return (*self._claiming, *self._reporting, self._beating)
 
     @property
     def held(self) -> int:
@@ -134,7 +144,8 @@ class Worker:
 
     async def drain(self, limit_s: float) -> bool:
         """Stop claiming, let what runs end for up to `limit_s`, give the rest back. True: everything ended."""
-        self._claiming.stop()
+        for loop in self._claiming:
+            loop.stop()
         if await self._becomes_idle(limit_s):
             return True
         await self._give_back()
@@ -153,7 +164,7 @@ class Worker:
         Attempts of at_most_once jobs are left alone: a lease given back would be delivered again. They end as
         `unknown` when the lease does.
         """
-        ended = {item.token for item in self._ended}
+        ended = {item.token for item in self._ended} | self._reported
         left_alone = [t for t, held in self._held.items() if held.assignment.at_most_once and t not in ended]
         for token in left_alone:
             self._let_go(token)
@@ -172,11 +183,13 @@ class Worker:
             self._let_go(token)
         self._note_held()
 
-    async def _claim_step(self) -> float:
-        free = self._capacity - len(self._held)
-        if free > 0:
+    async def _claim_step(self, number: int) -> float:
+        free = self._capacity - len(self._held) - self._asked
+        if free >= (ROOM_FOR_MORE if self._claims else 1):
             await self._claim(limit=free, wait_s=self._claim_wait_s, slow_hosts=frozenset())
             return 0.0
+        if self._claims or number:
+            return SLOW_AFTER_S
         slow_hosts = self._crowding.slow_hosts(now=self._clock.boottime())
         if slow_hosts and self._crowding.extra_room:
             await self._claim(limit=EXTRA_CLAIM, wait_s=0, slow_hosts=slow_hosts)
@@ -184,7 +197,8 @@ class Worker:
 
     async def _claim(self, *, limit: int, wait_s: float, slow_hosts: frozenset[str]) -> None:
         """Claim and begin. Beyond the capacity, what is for a slow host is put off."""
-        self._is_claiming = True  # a stop waits for the answer: what it grants is this worker's to deliver
+        self._claims += 1  # a stop waits for the answer: what it grants is this worker's to deliver
+        self._asked += limit
         self._idle.clear()
         try:
             granted = await self._link.claim(queue=None, limit=limit, wait_s=wait_s)
@@ -194,7 +208,8 @@ class Worker:
                 granted = [assignment for assignment in granted if self._may_begin(assignment, slow_hosts)]
             self._start_soon(granted)
         finally:
-            self._is_claiming = False
+            self._claims -= 1
+            self._asked -= limit
             self._note_idle()
 
     def _hold(self, assignment: Assignment) -> None:
@@ -207,8 +222,7 @@ class Worker:
         outcome = Outcome(
             OutcomeKind.INTERRUPTED, self._clock.now(), 0, error="its host is slow", retry_after_s=PUT_OFF_S
         )
-        self._ended.append(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
-        self._report_wake.set()
+        self._report(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
         return False
 
     def _start_soon(self, assignments: Iterable[Assignment]) -> None:
@@ -291,22 +305,36 @@ class Worker:
         self._metrics.observe_attempt(outcome)
         if self._on_end is not None:
             self._on_end(assignment, outcome)
-        self._ended.append(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
-        self._report_wake.set()
+        self._report(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
 
-    async def _report_step(self) -> float:
-        """Report one batch. What could not be reported stays in the list and is tried again by the loop."""
-        if not self._ended:
-            return self._heartbeat_s
-        if len(self._ended) < REPORT_BATCH:
+    def _report(self, item: Finish) -> None:
+        self._ended.append(item)
+        for number, loop in enumerate(self._reporting):
+            if number == 0 or len(self._ended) >= REPORT_BATCH:
+                loop.wake.set()
+
+    async def _report_step(self, number: int) -> float:
+        """Report one batch. What could not be reported goes back into the list, and the loop tries again."""
+        if number == 0 and 0 < len(self._ended) < REPORT_BATCH:
             await asyncio.sleep(REPORT_WITHIN_S)
+        if len(self._ended) < (1 if number == 0 else REPORT_BATCH):
+            return self._heartbeat_s
         batch = self._ended[:REPORT_BATCH]
-        await self._link.finish(batch)
         del self._ended[: len(batch)]
+        tokens = {item.token for item in batch}
+        self._reported |= tokens
+        try:
+            await self._link.finish(batch)
+        except BaseException:
+            self._ended[:0] = batch
+            raise
+        finally:
+            self._reported -= tokens
         for item in batch:
             self._let_go(item.token)
         self._note_held()
-        self._room.set()
+        for loop in self._claiming:
+            loop.wake.set()
         return 0.0
 
     def _let_go(self, token: bytes) -> None:
@@ -320,7 +348,7 @@ class Worker:
         self._note_idle()
 
     def _note_idle(self) -> None:
-        if not self._held and not self._is_claiming:
+        if not self._held and not self._claims:
             self._idle.set()
 
     async def _beat_step(self) -> float:
@@ -351,3 +379,10 @@ class Worker:
             held.not_to_begin = (OutcomeKind.INTERRUPTED, "the lease was over before the request was sent")
         elif self._sender is not None:
             self._sender.lose(held.delivery)
+
+
+def _numbered(name: str, step: Callable[[int], Awaitable[float]], *, count: int) -> tuple[Loop, ...]:
+    """Loops of one kind. The step is told which of them it is for, from 0."""
+    return tuple(
+        Loop(name if number == 0 else f"{name}-{number + 1}", partial(step, number)) for number in range(count)
+    )

@@ -18,7 +18,7 @@ from onbeat.domain.model import SECOND_US
 from onbeat.domain.rendezvous import Share
 from onbeat.services.almanac import Almanac
 from onbeat.services.definitions import DefinitionCache
-from onbeat.services.handoff import Handoff
+from onbeat.services.handoff import Handoff, Reservation
 from onbeat.services.planning import Planner
 from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
@@ -89,8 +89,10 @@ class Dispatch:
         self._recovery = recovery
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
+        self.has_more = False  # more was due when the last batch was recorded
         self._share: Share | None = None
         self._filling = asyncio.Lock()
+        self._reserving = asyncio.Lock()  # of several batches at once, one after the other looks who waits for work
 
     @property
     def is_alone(self) -> bool:
@@ -111,11 +113,18 @@ class Dispatch:
         `only`: of this one job, in whichever slot.
         """
         await self._clock.refresh()
-        room = BATCH if only is not None else await self._wait_for_room()
-        now = self._clock.now()
+        if only is None:
+            async with self._reserving:
+                room = await self._wait_for_room()
+                now = self._clock.now()
+                reservation = await self._reserve(now=now)
+        else:
+            room, now = BATCH, self._clock.now()
+            reservation = await self._reserve(now=now)
         is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
         limit = BATCH * BATCHES_BEHIND if is_behind else room
-        report = await self._fire(
+        report = await self._record(
+            reservation,
             now=now,
             limit=limit,
             latest=round(limit * LATEST_SHARE) if is_behind else 0,
@@ -123,6 +132,7 @@ class Dispatch:
             slots=None if self._share is None else self._share.own,
         )
         self._oldest_due_at = report.batch.next_due_at
+        self.has_more = report.full
         return report
 
     async def _wait_for_room(self) -> int:
@@ -146,19 +156,29 @@ class Dispatch:
         oldest_due_at = await self._store.fires.next_due_at(slots=slots)
         if oldest_due_at is None or oldest_due_at > now - SWEEP_AFTER_US:
             return None
-        return await self._fire(now=now, limit=BATCH, latest=0, only=None, slots=slots)
+        reservation = await self._reserve(now=now)
+        return await self._record(reservation, now=now, limit=BATCH, latest=0, only=None, slots=slots)
 
-    async def _fire(
-        self, *, now: int, limit: int, latest: int, only: int | None, slots: tuple[int, ...] | None
-    ) -> DispatchReport:
+    async def _reserve(self, *, now: int) -> Reservation:
+        """Those who wait for work, set aside for a batch that is recorded at once."""
         async with self._filling:
             if not self._recovery.is_filled:
                 self._recovery.fill(await self._store.fires.recovery_places())
         # After `now`: a job that is due by then was created before, and its calendar before it, though by another node.
         await self._almanac.refresh(now=now)
-        self._recovery.begin(now=now)
         await self._handoff.line_up()
-        reservation = self._handoff.reserve(until=now + self._lease_us)
+        return self._handoff.reserve(until=now + self._lease_us)
+
+    async def _record(
+        self,
+        reservation: Reservation,
+        *,
+        now: int,
+        limit: int,
+        latest: int,
+        only: int | None,
+        slots: tuple[int, ...] | None,
+    ) -> DispatchReport:
         batch: FiredBatch | None = None
         try:
             batch = await self._store.fires.record_due(

@@ -72,7 +72,7 @@ class Leasing:
         self._public_url = public_url
         self._lease_us = round(lease_s * SECOND_US)
         self._jitter = jitter
-        self._parked: Parked | None = None
+        self._parked: set[Parked] = set()
         self._stopped = False
 
     async def claim(self, *, queue: str | None, limit: int, wait_s: float) -> list[Assignment]:
@@ -103,8 +103,8 @@ class Leasing:
     def stop_waiting(self) -> None:
         """Let a claim that waits return with what it has; it and later ones find nothing more."""
         self._stopped = True
-        if self._parked is not None:
-            self._handoff.dismiss(self._parked)
+        for parked in self._parked:
+            self._handoff.dismiss(parked)
 
     async def extend(self, held: Sequence[Held]) -> list[LeaseStatus]:
         """Heartbeat: the leases end one lease length from now."""
@@ -148,7 +148,8 @@ class Leasing:
         self, queue: str | None, limit: int, *, until: float, looks_first: bool
     ) -> list[LeasedRun]:
         """What is handed over until a moment of the boot clock, or else what is ready in the database."""
-        parked = self._parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
+        parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
+        self._parked.add(parked)
         try:
             look = await self._readiness.look(queue) if looks_first else self._readiness.put_off()
             while not look.is_ready(now=self._clock.now()) and (left_s := until - self._clock.boottime()) > 0:
@@ -166,7 +167,7 @@ class Leasing:
             if handed_over or not is_ready or self._stopped:
                 return handed_over
         finally:
-            self._parked = None
+            self._parked.discard(parked)
             self._handoff.leave(parked)
         return await self._claim_ready(queue, limit)
 

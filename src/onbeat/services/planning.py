@@ -24,7 +24,7 @@ from onbeat.domain.timetable import Timetable, only_instant
 from onbeat.services.almanac import Almanac
 from onbeat.services.definitions import DefinitionCache, Planned
 from onbeat.services.handoff import Reservation
-from onbeat.services.recovery import Recovery
+from onbeat.services.recovery import Places, Recovery
 from onbeat.store.values import DueJob, FirePlan, Mark, NewRun
 
 
@@ -41,7 +41,7 @@ class Planner:
         batch = _Batch(
             definitions=self._definitions,
             almanac=self._almanac,
-            recovery=self._recovery,
+            places=self._recovery.begin(now=now),
             reservation=reservation,
             now=now,
         )
@@ -64,13 +64,13 @@ class _Batch:
         *,
         definitions: DefinitionCache,
         almanac: Almanac,
-        recovery: Recovery,
+        places: Places,
         reservation: Reservation,
         now: int,
     ) -> None:
         self._definitions = definitions
         self._almanac = almanac
-        self._recovery = recovery
+        self._places = places
         self._reservation = reservation
         self._now = now
         self._decided: dict[tuple[Timetable, int, int, MisfirePolicy], _Decided] = {}
@@ -148,7 +148,7 @@ class _Batch:
             if scheduled_at in live:
                 continue
             earliest = now + number * definition.misfire.spacing_s * SECOND_US
-            ready_at = self._recovery.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
+            ready_at = self._places.place(RunKey(due.job.job_id, scheduled_at), earliest=earliest)
             builder.admit(lanes, scheduled_at, Trigger.CATCH_UP, ready_at=ready_at)
 
 

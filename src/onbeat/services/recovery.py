@@ -27,7 +27,6 @@ class Recovery:
         self._per_s = per_s  # this node's part of it
         self._taken: dict[int, int] = {}
         self._next_free: dict[int, int] = {}  # a full second → a later one to look at; shortened on the way
-        self._given: dict[RunKey, int] = {}
         self._lock = threading.Lock()  # decisions are taken on the store's thread
         self.is_filled = False
 
@@ -43,23 +42,15 @@ class Recovery:
         with self._lock:
             self._per_s = max(self._all_per_s // nodes, 1)
 
-    def begin(self, *, now: int) -> None:
-        """A new transaction. Until the next one, asking again for the same run gives the same place."""
+    def begin(self, *, now: int) -> Places:
+        """A new transaction. There may be several at once."""
         with self._lock:
-            self._given.clear()
             if len(self._taken) > SECONDS_REMEMBERED:
                 self._forget_before(now // SECOND_US - SECONDS_REMEMBERED)
-
-    def place(self, key: RunKey, *, earliest: int) -> int:
-        """When this caught-up run may start: not before `earliest`."""
-        with self._lock:
-            given = self._given.get(key)
-            if given is None:
-                given = self._given[key] = self._first_place(earliest)
-            return given
+        return Places(self)
 
     def next_place(self, *, earliest: int) -> int:
-        """When the next run may start that a person brings back: not before `earliest`."""
+        """When one more run may start: not before `earliest`."""
         with self._lock:
             return self._first_place(earliest)
 
@@ -87,3 +78,20 @@ class Recovery:
         for full in passed:
             self._next_free[full] = second
         return second
+
+
+class Places:
+    """Those of one transaction: asked again for the same run, as when the transaction is tried again, it gives the same
+    place.
+    """
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+        self._given: dict[RunKey, int] = {}
+
+    def place(self, key: RunKey, *, earliest: int) -> int:
+        """When this caught-up run may start: not before `earliest`."""
+        given = self._given.get(key)
+        if given is None:
+            given = self._given[key] = self._recovery.next_place(earliest=earliest)
+        return given
