@@ -7,26 +7,73 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import asyncpg
 from tests.support.process import ServerProcess
 
-STARTS_WITHIN_S = 90.0
+from onbeat.clock import host_time_us
+from onbeat.domain.model import SECOND_US
+
+STARTS_WITHIN_S = 240.0
 _SET_CLOCKS_BACK = """
 UPDATE clocks AS c SET next_fire_at = c.next_fire_at - 2000000
 FROM (
     SELECT slot, job_id FROM clocks
     WHERE job_id = ANY($1) AND next_fire_at - 2000000 >= $2
-    ORDER BY random() LIMIT 5
+    ORDER BY random() LIMIT 20
     FOR UPDATE SKIP LOCKED
 ) AS chosen
 WHERE c.slot = chosen.slot AND c.job_id = chosen.job_id
 """
 
 Start = Callable[[], AbstractAsyncContextManager[ServerProcess]]
+
+HEALS_WITHIN_US = 20 * SECOND_US
+"""After a fault: the lease of two seconds, sweeps, retries, and the backlog that has gathered."""
+
+LOOKS_EVERY_S = 0.5
+
+
+@dataclass
+class Disturbances:
+    """When faults and overload began and ended, for rules about time."""
+
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def fault(self) -> Iterator[None]:
+        """While the block runs, and as long after it as healing takes."""
+        begins_at = host_time_us()
+        try:
+            yield
+        finally:
+            self.spans.append((begins_at, host_time_us() + HEALS_WITHIN_US))
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Note overload of the machine while the block runs: more processes that want to run than processors, or a look
+        that came late.
+        """
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _watch(self) -> None:
+        looked_at = host_time_us()
+        while True:
+            await asyncio.sleep(LOOKS_EVERY_S)
+            now = host_time_us()
+            is_late = now - looked_at > 3 * LOOKS_EVERY_S * SECOND_US
+            wanting = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+            if is_late or wanting > (os.cpu_count() or 1):
+                self.spans.append((looked_at, now + round(LOOKS_EVERY_S * SECOND_US)))
+            looked_at = now
 
 
 @dataclass
@@ -37,6 +84,7 @@ class Victim:
     start: Start
     stack: contextlib.AsyncExitStack
     answers_health: bool
+    disturbances: Disturbances
     process: ServerProcess | None = None
     suffered: list[str] = field(default_factory=list)
 
@@ -56,25 +104,30 @@ class Victim:
     async def kill(self) -> None:
         """SIGKILL, then another process in its place."""
         self.suffered.append("killed")
-        await self.running.kill()
-        await self.begin()
+        with self.disturbances.fault():
+            await self.running.kill()
+            await self.begin()
 
     async def freeze(self, seconds: float) -> None:
         """SIGSTOP, then SIGCONT."""
         self.suffered.append(f"frozen {seconds:.1f} s")
         pid = self.running.process.pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            os.kill(pid, signal.SIGCONT)
+        with self.disturbances.fault():
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                os.kill(pid, signal.SIGCONT)
 
 
 @contextlib.asynccontextmanager
-async def victims(*wanted: tuple[str, Start, bool]) -> AsyncIterator[list[Victim]]:
+async def victims(
+    *wanted: tuple[str, Start, bool], disturbances: Disturbances | None = None
+) -> AsyncIterator[list[Victim]]:
     """Start these, in order: name, how, and whether it answers a health check."""
+    noted = disturbances or Disturbances()
     async with contextlib.AsyncExitStack() as stack:
-        started = [Victim(name, start, stack, answers_health) for name, start, answers_health in wanted]
+        started = [Victim(name, start, stack, answers_health, noted) for name, start, answers_health in wanted]
         for victim in started:
             await victim.begin()
         yield started
@@ -95,9 +148,7 @@ async def torment(
 
 async def set_clocks_back(url: str, job_ids: Sequence[int], *, not_before: int, until: Callable[[], bool]) -> None:
     """Let clocks of these jobs show instants that are recorded. The locks of dispatchers keep them from recording an
-    instant twice; this shows what the identity of a fire is worth without them.
-
-    The jobs must be such that every instant becomes a run: a range of instants that are marked together is believed.
+    instant twice; this shows what the identity of a fire, and the ranges of marks, are worth without them.
     """
     connection = await asyncpg.connect(url)
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 from tests.support.accounting import recorded_instants
 from tests.support.database import look
@@ -10,11 +13,14 @@ from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 from onbeat.clock import ManualClock
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.outcome import Outcome, OutcomeKind
+from onbeat.domain.overlap import OverlapPolicy
 from onbeat.domain.states import JobState
 from onbeat.services import dispatch as dispatch_module
 from onbeat.store.postgres import fires as postgres_fires
 from onbeat.store.sqlite import fires as sqlite_fires
-from onbeat.store.values import Finish, StoredJob
+from onbeat.store.values import Finish, JobChange, StoredJob
+
+STEPS = 40
 
 
 def spans(data: str, job: StoredJob) -> list[tuple[int, int, int, str]]:
@@ -29,6 +35,12 @@ def spans(data: str, job: StoredJob) -> list[tuple[int, int, int, str]]:
 
 def seconds(first: int, last: int) -> list[int]:
     return [START + second * SECOND for second in range(first, last + 1)]
+
+
+async def set_clock(scheduler: Scheduler, job: StoredJob, next_fire_at: int) -> None:
+    """As a hand would that has the database: no service sets a clock back."""
+    change = JobChange(next_fire_at=next_fire_at)
+    await scheduler.store.jobs.change(job.job_id, now=scheduler.clock.now(), decide=lambda _job: change)
 
 
 async def fall_behind(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +178,36 @@ async def test_a_clock_that_shows_instants_again_whose_runs_are_live_leaves_them
     assert look(data, "SELECT scheduled_at, state, lane FROM live_runs ORDER BY scheduled_at") == before
     assert len(before) == 3
     assert (after.state, after.next_fire_at) == (JobState.ACTIVE, START + 4 * SECOND)
+
+
+@pytest.mark.parametrize("overlap", ["queue", "skip", "allow", "replace"])
+@pytest.mark.parametrize("grace_s", [0, 3])
+async def test_clocks_that_are_set_back_lose_no_instant_and_double_none(
+    data: str, overlap: OverlapPolicy, grace_s: int
+) -> None:
+    """As in tests/chaos/test_postgres_cluster.py, whose first large runs lost and doubled instants: marks of several
+    instants were checked at their first one only.
+    """
+    dice = random.Random(f"{overlap} {grace_s}")
+    async with scheduling(data) as scheduler:
+        jobs = [await scheduler.job(every(1), overlap=overlap, max_running=2, grace_s=grace_s) for _ in range(5)]
+        for _ in range(STEPS):
+            scheduler.clock.advance(dice.choice((0, 1, 1, 2, 5)))
+            while (await scheduler.dispatch.fire_due()).full:
+                pass
+            held = await scheduler.claim(limit=3)
+            await scheduler.end(dice.sample(held, len(held) // 2))
+            for job in jobs:
+                before = (await scheduler.jobs.get(job.job_id)).next_fire_at
+                assert before is not None
+                await set_clock(scheduler, job, max(before - dice.choice((0, 0, 2, 4)) * SECOND, START + SECOND))
+        await scheduler.settle()
+        last = (scheduler.clock.now() - START) // SECOND
+        accounts = {job.job_id: Counter(recorded_instants(data, format_job_id(job.job_id))) for job in jobs}
+    wrong = {
+        (job_id, (instant - START) // SECOND): count[instant]
+        for job_id, count in accounts.items()
+        for instant in {*count, *seconds(1, last)}
+        if count[instant] != 1
+    }
+    assert wrong == {}

@@ -67,7 +67,7 @@ class Receiver:
     def deliveries(self) -> list[Delivery]:
         """Every call as the history checker reads it."""
         return [
-            Delivery(parse_run_id(call.run_id), call.attempt, call.arrived_at, self._statuses.get(number))
+            Delivery(parse_run_id(call.run_id), call.attempt, call.arrived_at, self._statuses.get(number), call.path)
             for number, call in enumerate(self.calls)
         ]
 

@@ -376,7 +376,7 @@ def test_a_success_that_a_handler_reported_needs_no_answer() -> None:
 def test_what_a_test_must_have_seen_and_did_not_is_a_violation() -> None:
     history = with_calls(history_of("freezes", "succeeds"), Conflicted(instant(1), 2))
     enough = Seen(reclaims=1, refused_finishes=1, insert_conflicts=2, duplicate_deliveries=1, fires=1)
-    assert judge(history).seen == enough
+    assert judge(history).seen == enough, judge(history).seen
     assert judge(history, required=enough).holds
     too_little = judge(history, required=replace(enough, reclaims=2, insert_conflicts=3))
     assert [violation.rule for violation in too_little.violations] == [Rule.VACUOUS, Rule.VACUOUS]

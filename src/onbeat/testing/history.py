@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 
 from onbeat.domain.outcome import OutcomeKind
+from onbeat.domain.states import RunState
 from onbeat.store.values import FinishResult
 from onbeat.testing.delivery_rules import broken_by_deliveries
-from onbeat.testing.events import Conflicted, EndAnswered, History, Rule, TakenBack, Violation
+from onbeat.testing.events import Conflicted, EndAnswered, EndAsked, History, Rule, TakenBack, Violation
 from onbeat.testing.lease_rules import broken_by_leases
 from onbeat.testing.policy_rules import broken_by_policies
 from onbeat.testing.record_rules import broken_by_records
@@ -37,6 +38,8 @@ class Seen(msgspec.Struct, frozen=True):
     refused_finishes: int = 0  # finishes under a lease that was over, refused
     insert_conflicts: int = 0  # runs that another dispatcher had recorded first
     duplicate_deliveries: int = 0  # deliveries beyond the first of a run
+    missed_marks: int = 0  # records of instants that nobody dispatched in time
+    unanswered_ends: int = 0  # finishes that were asked for and whose answer nobody got
     fires: int = 0  # planned instants that were judged
 
 
@@ -82,7 +85,21 @@ def _seen(history: History) -> Seen:
         refused_finishes=sum(isinstance(call, EndAnswered) and call.result in refused for call in history.calls),
         insert_conflicts=sum(call.count for call in history.calls if isinstance(call, Conflicted)),
         duplicate_deliveries=len(deliveries) - len({delivery.key for delivery in deliveries}),
+        missed_marks=sum(run.state is RunState.MISSED for run in history.runs),
+        unanswered_ends=_unanswered(history),
         fires=sum(instant <= history.cut_off for planned in history.planned for instant in planned.must),
+    )
+
+
+def _unanswered(history: History) -> int:
+    """A release has no answer on record, and gives back what nobody finished."""
+    answered = {call.token for call in history.calls if isinstance(call, EndAnswered)}
+    return len(
+        {
+            call.token
+            for call in history.calls
+            if isinstance(call, EndAsked) and not call.gives_back and call.token not in answered
+        }
     )
 
 

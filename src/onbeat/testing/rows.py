@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from onbeat.domain.ids import RunKey
@@ -11,6 +12,8 @@ from onbeat.store.values import AttemptView, Page, RunFilter, RunView
 from onbeat.testing.events import Call, Delivery, History, Planned
 
 PAGE = 1_000
+AT_A_TIME = 8
+"""Tens of thousands of runs are asked about one by one."""
 
 
 async def read_history(
@@ -20,6 +23,7 @@ async def read_history(
     deliveries: Sequence[Delivery] | None,
     calls: Sequence[Call] = (),
     cut_off: int | None = None,
+    disturbed: Sequence[tuple[int, int]] = (),
 ) -> History:
     """All rows, with what else was recorded. `cut_off` None: the last instant of any plan.
 
@@ -34,6 +38,7 @@ async def read_history(
         attempts=await _read_attempts(store, runs),
         deliveries=deliveries,
         calls=calls,
+        disturbed=disturbed,
         live_count=counts.pending + counts.running,
     )
 
@@ -51,8 +56,9 @@ async def _read_runs(store: Store) -> list[RunView]:
 
 async def _read_attempts(store: Store, runs: Sequence[RunView]) -> dict[RunKey, list[AttemptView]]:
     """The attempts of these runs, but for those that succeeded at the first and those that had none."""
-    return {
-        run.key: await store.runs.attempts(run.key)
-        for run in runs
-        if run.attempt > 1 or (run.attempt == 1 and run.state is not RunState.SUCCEEDED)
-    }
+    asked = [run.key for run in runs if run.attempt > 1 or (run.attempt == 1 and run.state is not RunState.SUCCEEDED)]
+    found: dict[RunKey, list[AttemptView]] = {}
+    for start in range(0, len(asked), AT_A_TIME):
+        keys = asked[start : start + AT_A_TIME]
+        found |= zip(keys, await asyncio.gather(*map(store.runs.attempts, keys)), strict=True)
+    return found
