@@ -2,7 +2,8 @@
 
 The sink is another process: uvloop, one `asyncio.Protocol`, a fixed answer. The limit is a bare keep-alive loop against
 the same sink in the same run: fixed bytes out, `httptools` in, no signing, no deadlines, no pool. Both use the same
-number of connections. Bounded by --exchanges.
+number of connections. Bounded by --exchanges. Then the same over TLS (1.3, with a certificate made for the run and
+verified), and with a new connection for every webhook, as jobs get that fire once a minute.
 
     python bench/sender.py [--exchanges 60000] [--connections 32] [--loop uvloop|asyncio]
 """
@@ -14,17 +15,22 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from multiprocessing.connection import Connection as Pipe
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import httptools
 import uvloop
+from tests.delivery.authority import make_authority
 
 from onbeat.clock import boottime_s, host_time_us
 from onbeat.delivery.limits import SenderLimits
 from onbeat.delivery.request import Delivery
 from onbeat.delivery.sender import Sender
+from onbeat.delivery.tls import create_tls_context
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import WebhookTarget
@@ -32,11 +38,13 @@ from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import Trigger
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok"
+LAST_ANSWER = ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+ONE_EACH_SHARE = 20  # a connection costs so much more than an exchange that this part of them is enough
 BATCH = 64
 
 
 class SinkProtocol(asyncio.Protocol):
-    """Answers every request; understands just enough to find where one ends."""
+    """Answers every request; understands just enough to find where one ends, and if it is the connection's last."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -49,15 +57,18 @@ class SinkProtocol(asyncio.Protocol):
             end = head_end + 4 + int(self._buffer[at : self._buffer.find(b"\r", at)])
             if len(self._buffer) < end:
                 return
+            is_last = self._buffer.startswith(b"POST /last ")
             self._buffer = self._buffer[end:]
-            self._transport.write(ANSWER)
+            self._transport.write(LAST_ANSWER if is_last else ANSWER)
 
 
-def run_sink(pipe: Pipe) -> None:
+def run_sink(pipe: Pipe, folder: Path) -> None:
     async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(SinkProtocol, "127.0.0.1", 0)
-        pipe.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
+        loop = asyncio.get_running_loop()
+        tls = make_authority(folder).serve("127.0.0.1")
+        servers = [await loop.create_server(SinkProtocol, "127.0.0.1", 0, ssl=context) for context in (None, tls)]
+        pipe.send([server.sockets[0].getsockname()[1] for server in servers])
+        await asyncio.gather(*(server.serve_forever() for server in servers))
 
     uvloop.run(serve())
 
@@ -113,14 +124,15 @@ async def grant(delivery: Delivery) -> bool:
     return True
 
 
-async def measure_sender(port: int, *, exchanges: int, connections: int) -> tuple[float, float]:
+async def measure_sender(url: str, *, ca_file: Path, exchanges: int, connections: int) -> tuple[float, float]:
     sender = Sender(
         rules=EgressRules.for_development(),
         clock=HostClock(),
         ask_permit=grant,
+        ssl_context=create_tls_context(ca_file=ca_file),
         limits=SenderLimits(connections_per_origin=connections),
     )
-    target = WebhookTarget(url=f"http://127.0.0.1:{port}/hook", payload='{"report":"daily","customer":4711}')
+    target = WebhookTarget(url=url, payload='{"report":"daily","customer":4711}')
     keys = (os.urandom(32),)
     first_at = host_time_us()
     done, begun, ended = asyncio.Event(), 0, 0
@@ -175,11 +187,28 @@ def main() -> None:
     options.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     given = options.parse_args()
     run = uvloop.run if given.loop == "uvloop" else asyncio.run
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _measure(Path(folder), run, exchanges=given.exchanges, connections=given.connections)
+    print(f"{given.exchanges} exchanges, {given.connections} connections, {given.loop}; sink: uvloop, other process")
+    print(f"{'client':<40}{'exchanges/s':>12}{'µs each':>10}{'CPU µs each':>13}")
+    for name, (exchanges, wall, cpu) in rows.items():
+        each = 1e6 / exchanges
+        print(f"{name:<40}{exchanges / wall:>12,.0f}{wall * each:>10.1f}{cpu * each:>13.1f}")
+
+
+def _measure(
+    folder: Path,
+    run: Callable[[Coroutine[Any, Any, tuple[float, float]]], tuple[float, float]],
+    *,
+    exchanges: int,
+    connections: int,
+) -> dict[str, tuple[int, float, float]]:
+    """Per client: how many exchanges, in how many seconds, of which how many on the processor."""
     ours, theirs = multiprocessing.Pipe()
-    sink = multiprocessing.get_context("spawn").Process(target=run_sink, args=(theirs,), daemon=True)
+    sink = multiprocessing.get_context("spawn").Process(target=run_sink, args=(theirs, folder), daemon=True)
     sink.start()
     try:
-        port = ours.recv()
+        port, tls_port = ours.recv()
         body = b'{"run_id":"run_00000000000000000000000000","payload":' + b"1" * 200 + b"}"
         request = b"POST /hook HTTP/1.1\r\nhost: 127.0.0.1\r\nx: %b\r\ncontent-length: %d\r\n\r\n%b" % (
             b"h" * 500,
@@ -187,19 +216,21 @@ def main() -> None:
             body,
         )
         gc.freeze()
-        size = {"exchanges": given.exchanges, "connections": given.connections}
-        rows = {
-            "bare httptools loop": run(measure_bare(port, request=request, **size)),
-            "onbeat Sender": run(measure_sender(port, **size)),
-        }
+        bare = run(measure_bare(port, request=request, exchanges=exchanges, connections=connections))
+        rows = {"bare httptools loop": (exchanges, *bare)}
+        few = max(1, exchanges // ONE_EACH_SHARE)
+        for name, url, count in (
+            ("onbeat Sender, http", f"http://127.0.0.1:{port}/hook", exchanges),
+            ("onbeat Sender, https", f"https://127.0.0.1:{tls_port}/hook", exchanges),
+            ("onbeat Sender, http, connection each", f"http://127.0.0.1:{port}/last", few),
+            ("onbeat Sender, https, connection each", f"https://127.0.0.1:{tls_port}/last", few),
+        ):
+            measured = measure_sender(url, ca_file=folder / "ca.pem", exchanges=count, connections=connections)
+            rows[name] = (count, *run(measured))
+        return rows
     finally:
         sink.terminate()
         sink.join()
-    print(f"{given.exchanges} exchanges, {given.connections} connections, {given.loop}; sink: uvloop, other process")
-    print(f"{'client':<22}{'exchanges/s':>12}{'µs each':>10}{'CPU µs each':>13}")
-    for name, (wall, cpu) in rows.items():
-        each = 1e6 / given.exchanges
-        print(f"{name:<22}{given.exchanges / wall:>12,.0f}{wall * each:>10.1f}{cpu * each:>13.1f}")
 
 
 if __name__ == "__main__":

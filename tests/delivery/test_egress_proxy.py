@@ -196,6 +196,10 @@ async def test_the_next_address_is_tried_where_the_proxy_does_not_reach_the_firs
     [
         (answers(b"HTTP/1.1 407 Who\r\n\r\n"), "does not accept our user and password (407)"),
         (
+            answers(b"HTTP/1.1 401 Who\r\n\r\n"),
+            "does not accept our user and password (401)",
+        ),
+        (
             answers(b"HTTP/1.1 403 No db.corp\r\nx-host: db.corp\r\n\r\nnot db.corp"),
             "answered 403 and opened no tunnel",
         ),

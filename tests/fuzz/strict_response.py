@@ -35,11 +35,12 @@ def response_end(data: bytes, *, method: str) -> int | None:
     lengths, codings = head.values(b"content-length"), head.values(b"transfer-encoding")
     if len(lengths) + bool(codings) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", length) for length in lengths):
         return None
-    is_chunked = [coding.lower() for coding in codings] == [b"chunked"]
-    if head.status in (204, 304) or (method == "HEAD" and (lengths or is_chunked)):
+    if codings and [coding.lower() for coding in codings] != [b"chunked"]:
+        return None
+    if head.status in (204, 304) or (method == "HEAD" and (lengths or codings)):
         return head.end
     if codings:
-        return _chunks_end(data, head.end) if is_chunked and head.version == 1 else None
+        return _chunks_end(data, head.end) if head.version == 1 else None
     if not lengths:
         return None
     end = head.end + int(lengths[0])

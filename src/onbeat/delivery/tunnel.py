@@ -66,8 +66,8 @@ def judge_answer(answer: bytes) -> None:
     if line is None:
         raise TunnelRefused("the egress proxy's answer is not HTTP")
     status = int(line[1])
-    if status == 407:
-        raise TunnelRefused("the egress proxy does not accept our user and password (407)", status=status)
+    if status in (401, 407):  # 401 is Tinyproxy's
+        raise TunnelRefused(f"the egress proxy does not accept our user and password ({status})", status=status)
     if not 200 <= status < 300:
         raise TunnelRefused(f"the egress proxy answered {status} and opened no tunnel", status=status)
     if answer.index(b"\r\n\r\n") + 4 != len(answer):
