@@ -45,8 +45,11 @@ class Attempt:
         self.ended = False
 
 
-def read_outcome(reader: ResponseReader, *, started_at: int, duration_us: int, now: int) -> Outcome:
-    """What an answer, or the lack of one, comes to. Everything after a valid status line is beside the point."""
+def read_outcome(reader: ResponseReader, *, started_at: int, duration_us: int, now: Callable[[], int]) -> Outcome:
+    """What an answer, or the lack of one, comes to. Everything after a valid status line is beside the point.
+
+    `now` is asked only where the answer names a time.
+    """
     if reader.status is None:
         if not reader.began:
             return Outcome(
@@ -65,7 +68,7 @@ def read_outcome(reader: ResponseReader, *, started_at: int, duration_us: int, n
         duration_us,
         status=reader.status,
         error=_describe_redirect(reader) if is_redirect else f"the receiver answered {reader.status}",
-        retry_after_s=None if asked is None else parse_retry_after(asked, now=now),
+        retry_after_s=None if asked is None else parse_retry_after(asked, now=now()),
         response=reader.response(),
     )
 

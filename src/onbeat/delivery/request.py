@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
+
+import msgspec
 
 from onbeat.delivery.envelope import check_json, describe_callback, describe_job, format_instant, wrap
 from onbeat.delivery.signing import sign
@@ -28,8 +30,7 @@ MAX_TIMEOUT_S: Final = 86_400
 _NO_ENVELOPE: Final = BODILESS_METHODS | {"DELETE"}  # these get a body only where the job brings one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One attempt that a worker holds a lease for. Compared by identity: it is the handle for `Sender.cancel`."""
 
     key: RunKey
@@ -40,7 +41,7 @@ class Delivery:
     job_key: str | None
     job_name: str
     target: WebhookTarget
-    keys: tuple[bytes, ...] = field(repr=False)  # signing keys that are valid now, newest first; at least one
+    keys: tuple[bytes, ...]  # signing keys that are valid now, newest first; at least one
     timeout_s: float  # from name resolution to the last byte
     granted: float  # boot time, read BEFORE the lease or permit was asked for
     payload: str | None = None  # the run's own JSON, instead of the target's
@@ -48,6 +49,9 @@ class Delivery:
     connect_timeout_s: float | None = None  # until the connection stands, TLS included; None: the sender's own budgets
     deadline: float | None = None  # boot time at which the run's max_run_time is over; shortens the timeout
     starts_at: int | None = None  # when the run was to start, which lateness counts from; None: as planned
+
+    def __repr__(self) -> str:
+        return f"Delivery({format_run_id(self.key)}, attempt {self.attempt})"  # no keys, no token
 
 
 class Origin(NamedTuple):
@@ -58,8 +62,7 @@ class Origin(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTemplate:
+class RequestTemplate(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The parts of a request that every run of one job version shares."""
 
     url: WebhookUrl
@@ -85,7 +88,7 @@ def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
         url=url,
         origin=Origin(url.scheme, url.host, url.port),
         method=target.method,
-        head=_fixed_head(target, url=url, has_content=body != b""),
+        head=_fixed_head(url, target.method, tuple(target.headers.items()), has_content=body != b""),
         job_id_text=format_job_id(delivery.key.job_id),
         body=body,
         job=describe_job(delivery.key.job_id, job_key=delivery.job_key, job_name=delivery.job_name),
@@ -160,15 +163,16 @@ def _token(delivery: Delivery) -> str:
     return base64.urlsafe_b64encode(callback_token(delivery.token)).rstrip(b"=").decode("ascii")
 
 
-def _fixed_head(target: WebhookTarget, *, url: WebhookUrl, has_content: bool) -> bytes:
-    given = {name.lower() for name in target.headers}
-    lines = [f"{target.method} {url.request_target.decode('ascii')} HTTP/1.1", f"host: {url.authority}"]
+@lru_cache(maxsize=1_024)  # jobs of one tenant call the same endpoint in the same way
+def _fixed_head(url: WebhookUrl, method: str, headers: tuple[tuple[str, str], ...], *, has_content: bool) -> bytes:
+    given = {name.lower() for name, _value in headers}
+    lines = [f"{method} {url.request_target.decode('ascii')} HTTP/1.1", f"host: {url.authority}"]
     if "user-agent" not in given:
         lines.append(f"user-agent: {USER_AGENT}")
     if has_content and "content-type" not in given:
         lines.append("content-type: application/json")
     lines.append("accept-encoding: identity")  # an answer is kept as it came, never unpacked
-    lines += [f"{name}: {value}" for name, value in target.headers.items()]
+    lines += [f"{name}: {value}" for name, value in headers]
     return "".join(f"{line}\r\n" for line in lines).encode("ascii")
 
 

@@ -92,8 +92,9 @@ class Sender:
 
     def send(self, deliveries: Sequence[Delivery], on_outcome: OnOutcome) -> None:
         """Begin to deliver. Outcomes come one by one, those of unsendable deliveries before this returns."""
+        started_at, started = self._clock.now(), self._loop.time()
         for delivery in deliveries:
-            self._begin(delivery, on_outcome)
+            self._begin(delivery, on_outcome, started_at=started_at, started=started)
 
     def cancel(self, delivery: Delivery) -> bool:
         """End a delivery now, as CANCELLED unless its status line has come. False: it is not in flight."""
@@ -137,8 +138,7 @@ class Sender:
 
     # ---- from delivery to connection
 
-    def _begin(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
-        started_at, started = self._clock.now(), self._loop.time()
+    def _begin(self, delivery: Delivery, on_outcome: OnOutcome, *, started_at: int, started: float) -> None:
         try:
             template = self._templates.template_of(delivery)
             check_delivery(delivery)
@@ -270,7 +270,7 @@ class Sender:
             reader,
             started_at=attempt.started_at,
             duration_us=self._duration_us(attempt),
-            now=self._clock.now(),
+            now=self._clock.now,
         )
 
     def _fail(self, attempt: Attempt, kind: OutcomeKind, words: str) -> None:

@@ -19,9 +19,11 @@ Network = IPv4Network | IPv6Network
 DEFAULT_PORTS: Final = frozenset({443, 8080, 8443})  # 80 joins them where http is allowed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EgressRules:
     """What the operator lets webhooks reach. The defaults fit a server whose job owners are strangers.
+
+    A process has one of them, and what was judged by it is remembered under it: compared by identity, which is quick.
 
     `allow_networks` opens denied networks. Link-local and cloud metadata addresses stay closed unless a network inside
     theirs is listed itself: 0.0.0.0/0 does not open 169.254.169.254, 169.254.169.254/32 does.
