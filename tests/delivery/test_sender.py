@@ -378,12 +378,12 @@ async def test_a_connection_that_does_not_stand_in_its_own_time_ends_the_attempt
 
 async def test_the_time_to_connect_is_no_limit_for_the_answer() -> None:
     async def answers_late(_: Seen, writer: asyncio.StreamWriter) -> bool:
-        asyncio.get_running_loop().call_later(1.1, writer.write, OK)
+        asyncio.get_running_loop().call_later(3.1, writer.write, OK)
         return True
 
     async with Receiver(answers_late) as receiver, Sending() as sending:
         url = f"http://127.0.0.1:{receiver.port}/"
-        outcome = await sending.outcome_of(delivery(url, connect_timeout_s=1.0))
+        outcome = await sending.outcome_of(delivery(url, connect_timeout_s=3.0))
     assert outcome.kind == OutcomeKind.SUCCEEDED
 
 

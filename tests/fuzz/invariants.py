@@ -51,7 +51,7 @@ def read_in_pieces(pieces: Sequence[bytes], *, method: str) -> Reading:
     is_clean = reader.reusable and not any(rest)
     reader.end()
     assert reader.finished
-    outcome = read_outcome(reader, started_at=NOW, duration_us=1, now=NOW)
+    outcome = read_outcome(reader, started_at=NOW, duration_us=1, now=lambda: NOW)
     assert outcome.kind in (UNREADABLE if outcome.status is None else READABLE)
     assert (outcome.kind is OutcomeKind.SUCCEEDED) == (outcome.status is not None and 200 <= outcome.status < 300)
     if outcome.response is not None:
