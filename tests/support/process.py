@@ -39,7 +39,7 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self.process.returncode is None
 
-    async def wait_ready(self, *, timeout_s: float = 30.0) -> bool:
+    async def wait_ready(self, *, timeout_s: float = 90.0) -> bool:
         """Until it has its database and answers. False: it died before."""
         async with asyncio.timeout(timeout_s), httpx.AsyncClient() as http:
             while self.is_running:
