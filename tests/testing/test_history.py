@@ -75,6 +75,12 @@ def records_an_instant_in_a_run_and_in_a_range() -> History:
     return whole([life], [mark], [Planned(1, (instant(0), instant(1)))])
 
 
+def records_a_run_by_hand_in_both_tables() -> History:
+    history = history_of("succeeds")
+    by_hand = replace(run_of(RunKey(1, instant(0) + 1), RunState.CANCELLED), trigger=Trigger.MANUAL)
+    return replace(history, runs=[*history.runs, by_hand, by_hand])
+
+
 def records_what_nobody_planned() -> History:
     history = history_of("succeeds", seconds=2)
     return replace(history, planned=[Planned(1, (instant(0),))])
@@ -284,6 +290,7 @@ BROKEN: list[tuple[Rule, Callable[[], History]]] = [
     (Rule.LOST, loses_an_instant_behind_a_range),
     (Rule.DOUBLE_RECORD, records_an_instant_twice),
     (Rule.DOUBLE_RECORD, records_an_instant_in_a_run_and_in_a_range),
+    (Rule.DOUBLE_RECORD, records_a_run_by_hand_in_both_tables),
     (Rule.PHANTOM, records_what_nobody_planned),
     (Rule.PHANTOM, has_a_range_that_ends_where_nothing_is_planned),
     (Rule.STUCK, leaves_a_run_pending),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from onbeat.domain.ids import RunKey, format_run_id
@@ -22,6 +22,7 @@ def broken_by_records(history: History) -> Iterator[Violation]:
             by_job[run.key.job_id].append(run)
     for planned in history.planned:
         yield from _accounting(planned, by_job[planned.job_id], cut_off=history.cut_off)
+    yield from _rows_of_one_identity(history)
     yield from _stuck(history)
     yield from _counters(history)
 
@@ -57,6 +58,13 @@ def _ends_of(run: RunView, instants: Sequence[int], *, first: int, end: int, las
     ends_planned = end > 0 and instants[end - 1] == last_at
     if not (starts_planned and ends_planned):
         yield Violation(Rule.PHANTOM, f"{_name(run.key)} ({run.state}) was never planned")
+
+
+def _rows_of_one_identity(history: History) -> Iterator[Violation]:
+    """One row for each identity, also of runs by hand and of jobs without a plan: no table sees to it alone."""
+    for key, rows in Counter(run.key for run in history.runs).items():
+        if rows > 1:
+            yield Violation(Rule.DOUBLE_RECORD, f"{rows} rows of {_name(key)}")
 
 
 def _stuck(history: History) -> Iterator[Violation]:
