@@ -56,8 +56,9 @@ def _overlaps(key: RunKey, grants: Sequence[Granted], calls: Sequence[_OfRun]) -
                 continue
             if other.token == held.token:
                 yield Violation(Rule.LEASE_OVERLAP, f"{format_run_id(key)}: one token was granted twice")
-            until = _certainly_held_until(held, calls, known_by=other.asked_at)
-            if other.answered_at < until and (released_at is None or other.answered_at < released_at):
+            if released_at is not None and other.answered_at >= released_at:
+                continue
+            if other.answered_at < _certainly_held_until(held, calls, known_by=other.asked_at):
                 yield Violation(
                     Rule.LEASE_OVERLAP,
                     f"{format_run_id(key)}: attempt {other.attempt} was leased while attempt {held.attempt} was held",
