@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -29,13 +29,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. Its name is unique within its scenario."""
+    """One number. Its name, and whose it is, are unique within its scenario."""
 
     name: str
     value: float
     unit: str
     target: Target | None = None
     limit: Limit | None = None
+    of: str = ""
+    """Whose figure, where the same are told of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Result:
 
     setting: str
     figures: list[Figure]
+    notes: list[str] = field(default_factory=list)
+    """What has to be known to read them, a sentence each."""
 
 
 def at_least(value: float) -> Target:

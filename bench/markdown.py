@@ -56,15 +56,33 @@ def _table(summary: Summary) -> Iterator[str]:
     if summary.setting:
         yield f": {summary.setting}; {summary.runs} run(s)"
     yield ""
-    if summary.rows:
+    yield from _wide_table([row for row in summary.rows if row.of])
+    single = [row for row in summary.rows if not row.of]
+    if single:
         yield "| figure | least | median | most | unit | asked for | limit in the same run |"
         yield "|---|---:|---:|---:|---|---|---|"
-    for row in summary.rows:
+    for row in single:
         measured = " | ".join(number(value) for value in (row.measured.least, row.measured.median, row.measured.most))
         yield f"| {row.name} | {measured} | {row.unit} | {_asked(row)} | {_limit(row.limit_of, row.limit)} |"
+    for note in summary.notes:
+        yield f"- {note}"
     for failure in summary.failures:
         yield ""
         yield f"A run failed: `{failure.splitlines()[-1] if failure else 'it said nothing'}`"
+
+
+def _wide_table(rows: list[Row]) -> Iterator[str]:
+    """A line for each whose figures they are, by their medians."""
+    names = list(dict.fromkeys(row.name for row in rows))
+    if not names:
+        return
+    units = {row.name: row.unit for row in rows}
+    yield "| medians | " + " | ".join(f"{name} ({units[name]})" for name in names) + " |"
+    yield "|---|" + "---:|" * len(names)
+    for of in dict.fromkeys(row.of for row in rows):
+        medians = {row.name: number(row.measured.median) for row in rows if row.of == of}
+        yield f"| {of} | " + " | ".join(medians.get(name, "") for name in names) + " |"
+    yield ""
 
 
 def _asked(row: Row) -> str:

@@ -61,6 +61,7 @@ FULL: Final = (
     "hand_off",
     "hand_off --pooled",
     "node_kill",
+    "peers",
 )
 """Hours: the sizes for which design §8 asks for figures."""
 

@@ -40,6 +40,8 @@ def run_alone(parser: argparse.ArgumentParser, measure: Callable[[argparse.Names
     console = Console()
     console.print(describe_machine())
     console.print(table_of(result, load=os.getloadavg()[0]))
+    for note in result.notes:
+        console.print(f"- {note}", highlight=False)
 
 
 def table_of(result: Result, *, load: float) -> Table:
@@ -48,7 +50,8 @@ def table_of(result: Result, *, load: float) -> Table:
     for column in ("figure", "measured", "unit", "asked for", "limit in the same run"):
         table.add_column(column, justify="right" if column == "measured" else "left")
     for figure in result.figures:
-        table.add_row(figure.name, number(figure.value), figure.unit, _target(figure), _limit(figure))
+        name = f"{figure.of}: {figure.name}" if figure.of else figure.name
+        table.add_row(name, number(figure.value), figure.unit, _target(figure), _limit(figure))
     return table
 
 

@@ -27,6 +27,8 @@ class Spread:
 class Row:
     """One figure over all runs that have it."""
 
+    of: str
+    """Whose figure, where the same are told of several."""
     name: str
     unit: str
     measured: Spread
@@ -45,28 +47,31 @@ class Summary:
     setting: str
     runs: int
     rows: list[Row]
+    notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """The last lines of runs that failed."""
 
 
 def summarise(command: str, results: Sequence[Result], failures: Sequence[str]) -> Summary:
     """Figures in the order in which they first appear."""
-    names = list(dict.fromkeys(figure.name for result in results for figure in result.figures))
+    names = list(dict.fromkeys((figure.of, figure.name) for result in results for figure in result.figures))
     return Summary(
         command=command,
         setting=results[0].setting if results else "",
         runs=len(results),
-        rows=[_row(name, results) for name in names],
+        rows=[_row(of, name, results) for of, name in names],
+        notes=list(dict.fromkeys(note for result in results for note in result.notes)),
         failures=list(failures),
     )
 
 
-def _row(name: str, results: Sequence[Result]) -> Row:
-    figures = [figure for result in results for figure in result.figures if figure.name == name]
+def _row(of: str, name: str, results: Sequence[Result]) -> Row:
+    figures = [figure for result in results for figure in result.figures if (figure.of, figure.name) == (of, name)]
     limits = [figure.limit for figure in figures if figure.limit is not None]
     measured = Spread.of([figure.value for figure in figures])
     first = figures[0]
     return Row(
+        of=of,
         name=name,
         unit=first.unit,
         measured=measured,
