@@ -85,7 +85,7 @@ def create_jobs(data: str, shape: JobShape, *, first_at: int | None = None, lead
 
     Without `first_at` that is `lead_s` after they are all there, at the earliest.
     """
-    asyncio.run(_make_schema(data))
+    asyncio.run(make_schema(data))
     with looking_into(data) as look:
         began_at = host_time_us()
         anchor_s = (first_at or 0) // SECOND_US
@@ -96,7 +96,8 @@ def create_jobs(data: str, shape: JobShape, *, first_at: int | None = None, lead
     return first_s * SECOND_US
 
 
-async def _make_schema(data: str) -> None:
+async def make_schema(data: str) -> None:
+    """What onbeat makes when it first opens a database."""
     await (await open_store(data)).close()
 
 

@@ -25,7 +25,7 @@ from tests.support.postgres import MASTER_KEY
 
 from bench.databases import Place, fresh_place
 from bench.figures import Figure, Limit
-from bench.many_jobs import JobShape, create_jobs
+from bench.many_jobs import JobShape, create_jobs, make_schema
 from bench.processes import cpu_s, free_port, onbeat, wait_until_logged, wait_until_up
 from bench.sender import measure_bare
 from bench.sink import Arrival, Sink, receiving
@@ -33,7 +33,6 @@ from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
 
 SETTLES_S: Final = 5
-STARTS_WITHIN_S: Final = 3
 EXCHANGES_PER_S: Final = 4_000
 """Of the bare loop, for each second that is measured; of the bare rows as many."""
 CONNECTIONS: Final = 64
@@ -120,12 +119,13 @@ def run_load(load: Load) -> Seen:
         _receiver(load, Path(name)) as (sink, exchanges_per_s),
     ):
         rows_per_s = place.write_bare(_limit_size(load), _limit_size(load)).per_second
-        jobs = load.jobs or load.rate * load.seconds
-        first_at = create_jobs(place.data, JobShape(jobs, load.rate, sink.url, addresses=load.addresses))
+        asyncio.run(make_schema(place.data))
         key = asyncio.run(make_key(place.data, "admin"))
-        _wait_until(first_at - STARTS_WITHIN_S * SECOND_US)
+        starts_within_s = _rehearse(load, place, key, Path(name))
+        jobs = JobShape(load.jobs or load.rate * load.seconds, load.rate, sink.url, addresses=load.addresses)
+        first_at = create_jobs(place.data, jobs, lead_s=starts_within_s)
         with _started(load, place, key, Path(name)) as used:
-            time.sleep(SETTLES_S)
+            _wait_until(first_at + SETTLES_S * SECOND_US)
             from_s, before = host_time_us() / 1e6, used() | {"receiver": sink.cpu_s()}
             time.sleep(load.seconds)
             to_s, after = host_time_us() / 1e6, used() | {"receiver": sink.cpu_s()}
@@ -157,6 +157,13 @@ def bare_exchanges_per_s(port: int, *, count: int) -> float:
     """The limit of HTTP: kept-alive connections, the same bytes again and again, answers parsed by httptools."""
     wall_s, _cpu_s = uvloop.run(measure_bare(port, exchanges=count, connections=CONNECTIONS, request=REQUEST))
     return count / wall_s
+
+
+def _rehearse(load: Load, place: Place, key: str, folder: Path) -> int:
+    """Seconds, twice what the start of all processes takes on this machine now: jobs are not to be due before."""
+    began_s = time.monotonic()
+    with _started(load, place, key, folder):
+        return round(2 * (time.monotonic() - began_s)) + 2
 
 
 @contextlib.contextmanager

@@ -156,9 +156,13 @@ class SinkProtocol(asyncio.Protocol):
             self._buffer = self._buffer[end + 4 + length :]
             self._log.write(b"%.6f %b %b %b\n" % (arrived_s, webhook_id, planned_at, self._address.encode()))
             if self._address in self._slow:
-                asyncio.get_running_loop().call_later(self._slow_s, self._transport.write, ANSWER)
+                asyncio.get_running_loop().call_later(self._slow_s, self._answer)
             else:
                 self._transport.write(ANSWER)
+
+    def _answer(self) -> None:
+        if not self._transport.is_closing():  # who asked may have hung up meanwhile
+            self._transport.write(ANSWER)
 
 
 def _header(buffer: bytes, name: bytes, end: int) -> bytes | None:

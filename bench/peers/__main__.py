@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.figures import Figure, Result
-from bench.peers.contest import Peer, Turn, lag_ms, take_turn
+from bench.peers.contest import KILLED_AFTER_S, Peer, Turn, lag_ms, take_turn
 from bench.peers.entrants import ENTRANTS
 from bench.peers.environment import NotInstallable
 from bench.rig import bare_exchanges_per_s
@@ -30,7 +30,6 @@ LEAD_S = 45.0
 """At least so long before the minute the first job is written."""
 FEW = 100
 EXCHANGES = 20_000
-KILLED_AFTER_S = 2.0
 MOST_KILLED = 20_000
 
 

@@ -21,6 +21,8 @@ from onbeat.domain.model import SECOND_US
 LOOKS_EVERY_S: Final = 0.05
 LONGEST_S: Final = 300.0
 """After the due instant; whoever has not finished by then has not finished."""
+KILLED_AFTER_S: Final = 2.0
+"""After the due instant, or when half of the jobs have arrived if that is earlier."""
 QUIET_S: Final = 20.0
 """Without another arrival the work counts as done."""
 QUIET_AFTER_KILL_S: Final = 75.0
@@ -119,7 +121,7 @@ def take_turn(peer: Peer, *, jobs: int, lead_s: float, is_killed: bool = False) 
                 time.sleep(max(0.0, due_at_s - 1 - _now_s()))
                 own, service = _own_cpu_s(running), running.service_cpu_s()
                 if is_killed:
-                    _wait(sink, jobs // 2, due_at_s, quiet_s=QUIET_S)
+                    _wait(sink, jobs // 2, due_at_s, quiet_s=QUIET_S, longest_s=KILLED_AFTER_S)
                     running.kill()
                     running.start()
                     own = 0.0
@@ -161,14 +163,14 @@ def _with_more_lead(peer: Peer, jobs: int, lead_s: float, *, is_killed: bool) ->
     return take_turn(peer, jobs=jobs, lead_s=2 * lead_s, is_killed=is_killed)
 
 
-def _wait(sink: Sink, count: int, due_at_s: float, *, quiet_s: float) -> None:
+def _wait(sink: Sink, count: int, due_at_s: float, *, quiet_s: float, longest_s: float = LONGEST_S) -> None:
     """Until so many different jobs have arrived, nothing has arrived for so long, or it takes too long."""
     reader = _Counting(sink.log)
     quiet_since = _now_s()
     while (seen := reader.look()) < count:
         if reader.has_news:
             quiet_since = _now_s()
-        if _now_s() - max(quiet_since, due_at_s) > quiet_s or _now_s() - due_at_s > LONGEST_S:
+        if _now_s() - max(quiet_since, due_at_s) > quiet_s or _now_s() - due_at_s > longest_s:
             return
         time.sleep(LOOKS_EVERY_S)
     assert seen >= count

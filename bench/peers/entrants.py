@@ -97,7 +97,7 @@ class Adapted:
 
 
 def _script(name: str, *arguments: str) -> list[str]:
-    return [str(python_of_peers()), str(ADAPTERS / name), *arguments]
+    return [str(python_of_peers()), "-c", f"import {name}", *arguments]
 
 
 def _celery(*arguments: str) -> list[str]:
@@ -141,7 +141,6 @@ class CronRunning:
 
     def start(self) -> None:
         if self.process.poll() is not None:
-            time.sleep(2)  # its backends have noticed by then
             self.process = self.server.start()
 
     def kill(self) -> None:
@@ -165,7 +164,7 @@ class PgCron:
     """A cron job for each fire; as pg_cron runs SQL only, each starts curl by COPY TO PROGRAM."""
 
     name: str = "pg_cron"
-    settings: str = "PostgreSQL 15, cron.max_running_jobs=100 in background workers; fsync, synchronous_commit=on"
+    settings: str = "PostgreSQL 15, cron.max_running_jobs=32 in background workers; fsync, synchronous_commit=on"
     lacks: str = "minutes are the finest grain; runs SQL, so the job starts curl as a superuser; no retries"
 
     @contextlib.contextmanager
@@ -204,15 +203,15 @@ ENTRANTS: tuple[Peer, ...] = (
         NO_HTTP.format(client="aiohttp") + ", no retries; what is in memory is gone with the process",
         nothing,
         None,
-        lambda _folder: [_script("apscheduler_jobs.py")],
+        lambda _folder: [_script("apscheduler_jobs")],
     ),
     Adapted(
         "APScheduler 3, SQLAlchemy",
         "the same over a SQLite file with SQLite's defaults (synchronous=FULL)",
         NO_HTTP.format(client="aiohttp") + ", no retries; a job that has begun is not in the store any more",
         sqlite_file,
-        lambda: _script("apscheduler_jobs.py", "prepare"),
-        lambda _folder: [_script("apscheduler_jobs.py")],
+        lambda: _script("apscheduler_jobs", "prepare"),
+        lambda _folder: [_script("apscheduler_jobs")],
     ),
     Adapted(
         "Celery beat, Redis",
@@ -230,16 +229,16 @@ ENTRANTS: tuple[Peer, ...] = (
         "one process, uvloop, asyncpg pool, batches of 100, heartbeat timeout 30 s; fsync, synchronous_commit=on",
         NO_HTTP.format(client="aiohttp"),
         postgres,
-        lambda: _script("pgqueuer_jobs.py", "prepare"),
-        lambda _folder: [_script("pgqueuer_jobs.py")],
+        lambda: _script("pgqueuer_jobs", "prepare"),
+        lambda _folder: [_script("pgqueuer_jobs")],
     ),
     Adapted(
         "Procrastinate",
         "one worker (100), uvloop, looks each second, stalled jobs after 30 s; fsync, synchronous_commit=on",
         NO_HTTP.format(client="aiohttp"),
         postgres,
-        lambda: _script("procrastinate_jobs.py", "prepare"),
-        lambda _folder: [_script("procrastinate_jobs.py")],
+        lambda: _script("procrastinate_jobs", "prepare"),
+        lambda _folder: [_script("procrastinate_jobs")],
     ),
     Adapted(
         "BullMQ, Redis",

@@ -20,7 +20,7 @@ from tests.support.postgres import UNPRIVILEGED, Databases, running_postgres
 
 from bench.measures import cpu_s_of_server
 from bench.peers.environment import NotInstallable
-from bench.processes import free_port, stopping, wait_until_answers
+from bench.processes import UP_WITHIN_S, free_port, stopping, wait_until_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class CronServer:
     BIN = Path("/usr/lib/postgresql/15/bin")
     SETTINGS = (
         "listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_preload_libraries=pg_cron",
-        "cron.database_name=postgres", "cron.use_background_workers=on", "cron.max_running_jobs=100",
-        "max_worker_processes=120", "max_connections=200",
+        "cron.database_name=postgres", "cron.use_background_workers=on", "cron.max_running_jobs=32",
+        "max_worker_processes=128", "max_connections=200",
     )  # fmt: skip
 
     def __init__(self, folder: Path) -> None:
@@ -93,21 +93,33 @@ class CronServer:
         self._run("initdb", "--pgdata", str(self.data), "--username", "onbeat", "--auth", "trust", "--no-sync")
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start it, also after it was killed."""
+        """Start it. After a kill it refuses until the last of its children has noticed, so: again and again."""
+        must_run_by = time.monotonic() + UP_WITHIN_S
+        while not self._is_up(process := self._spawn()):
+            process.wait()
+            if time.monotonic() > must_run_by:
+                raise RuntimeError(f"PostgreSQL 15 did not start:\n{(self.data / 'server.log').read_text()[-2_000:]}")
+            time.sleep(0.2)
+        return process
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         command = [str(self.BIN / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for setting in self.SETTINGS:
             command += ["-c", setting]
         with (self.data / "server.log").open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data, start_new_session=True,
                 **self._as_user,
             )  # fmt: skip
+
+    def _is_up(self, process: subprocess.Popen[bytes]) -> bool:
+        """Once it answers. False: it has ended."""
         ready = [str(self.BIN / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
-        while subprocess.run(ready, check=False).returncode:
-            if process.poll() is not None:
-                raise RuntimeError((self.data / "server.log").read_text()[-2_000:])
+        while process.poll() is None:
+            if subprocess.run(ready, check=False).returncode == 0:
+                return True
             time.sleep(0.05)
-        return process
+        return False
 
     @property
     def url(self) -> str:
