@@ -3,6 +3,11 @@
 Statements name their parameters (`:job_id`) as SQLite's do; here they become `$1`, `$2` … in the order in which the
 names first appear. A cast is written `::bigint`, so a parameter never begins after a colon.
 
+`l.slot = ANY (ARRAY[asked.slot])` says nothing else than `l.slot = asked.slot`, but the planner cannot sort or merge by
+it. So where it believes that live_runs is empty, since the table was vacuumed between two bursts, it has no use for the
+order of an index, and does not read all of live_runs for each row that is asked for: it looks up each in the index.
+Statements that join live_runs with many rows are written so.
+
 Where the tables are spread over servers by slot, a statement must name the one slot whose rows it is about. So each has
 a second form, made from the same text: its array of slots becomes one slot, and what stands behind `-- one slot:` is a
 part of it.
@@ -21,6 +26,7 @@ _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _ONLY_IN_ONE_SLOT: Final = re.compile(r"^ +-- one slot: (.*)$", re.MULTILINE)
 _LINE_OF_ONE_SLOT: Final = re.compile(r"^ +-- one slot: .*\n", re.MULTILINE)
 _ROWS_WITH_SLOTS: Final = re.compile(r"unnest\(\s*:slots::integer\[\],([^()]*)\)")
+_SLOT_OF_A_ROW: Final = re.compile(r"= ANY \(ARRAY\[(\w+\.slot)\]\)")
 _ANY_OF_SLOTS: Final = "(:slots::integer[] IS NULL OR slot = ANY(:slots))"
 
 
@@ -70,6 +76,7 @@ def _in_one_slot(name: str, text: str) -> OneSlotStatement | None:
     numbers = _numbers(_LINE_OF_ONE_SLOT.sub("", text))
     narrowed = _ONLY_IN_ONE_SLOT.sub(r"\1", text)
     narrowed = _ROWS_WITH_SLOTS.sub(r"(SELECT :slot::integer, one.* FROM unnest(\1) AS one)", narrowed)
+    narrowed = _SLOT_OF_A_ROW.sub(r"= \1", narrowed)
     narrowed = narrowed.replace(_ANY_OF_SLOTS, "slot = :slot::integer")
     if "slot" not in _PARAMETER.findall(narrowed):
         return None

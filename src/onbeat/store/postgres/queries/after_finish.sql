@@ -38,7 +38,7 @@ JOIN after_finish AS a ON a.slot = asked.slot AND a.job_id = asked.job_id
 JOIN jobs AS j ON j.slot = a.slot AND j.job_id = a.job_id
 WHERE
     j.state = 'active'
-    AND NOT EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = a.slot AND l.job_id = a.job_id)
+    AND NOT EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = ANY (ARRAY[a.slot]) AND l.job_id = a.job_id)
     AND NOT EXISTS (SELECT 1 FROM clocks AS c WHERE c.slot = a.slot AND c.job_id = a.job_id);
 
 -- name: start_clocks
@@ -52,4 +52,4 @@ DELETE FROM clocks AS c
 USING unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 WHERE
     c.slot = asked.slot AND c.job_id = asked.job_id AND c.next_fire_at > :now
-    AND EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id);
+    AND EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = ANY (ARRAY[c.slot]) AND l.job_id = c.job_id);

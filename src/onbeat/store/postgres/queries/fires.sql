@@ -65,7 +65,7 @@ WITH gone AS (
         :blocked_bys::bigint[], :are_unstarted::boolean[]
     ) AS asked (slot, job_id, scheduled_at, state, reason, blocked_by, is_unstarted)
     WHERE
-        l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+        l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
         AND l.state = 'pending' AND (l.attempt = 0 OR NOT asked.is_unstarted)
     RETURNING
         l.slot, l.job_id, l.scheduled_at, asked.state, l.first_started_at, l.late_after, l.trigger, l.job_version,
@@ -93,7 +93,8 @@ UPDATE live_runs AS l SET
     cancel_requested = true, lease_until = CASE WHEN l.accepted_at IS NULL THEN l.lease_until ELSE 0 END
 FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
 WHERE
-    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at AND l.state = 'running'
+    l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    AND l.state = 'running'
 RETURNING l.job_id, l.scheduled_at;
 
 -- name: displace_runs
@@ -101,7 +102,7 @@ RETURNING l.job_id, l.scheduled_at;
 UPDATE live_runs AS l SET lane = NULL
 FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
 WHERE
-    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
     AND l.state = 'pending' AND (l.attempt = 0 OR (l.revived_at IS NOT NULL AND l.first_started_at IS NULL));
 
 -- name: hold_identities
@@ -111,8 +112,9 @@ WHERE
 SELECT count(*) FROM (
     SELECT 1
     FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
-    JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
-    ORDER BY l.slot, l.job_id, l.scheduled_at
+    JOIN live_runs AS l
+        ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    ORDER BY asked.slot, asked.job_id, l.scheduled_at
     FOR KEY SHARE OF l
 ) AS held;
 

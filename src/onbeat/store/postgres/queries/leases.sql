@@ -19,9 +19,10 @@ WHERE head.scheduled_at IS NOT NULL OR a.job_id IS NOT NULL;
 -- Fewer rows than asked for: such a run has left the line meanwhile. Walks the primary key of live_runs.
 SELECT l.job_id
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked (slot, job_id, scheduled_at)
-JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+JOIN live_runs AS l
+    ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
 WHERE l.state = 'pending' AND l.lane IS NULL
-ORDER BY l.slot, l.job_id, l.scheduled_at
+ORDER BY asked.slot, asked.job_id, l.scheduled_at
 FOR UPDATE OF l;
 
 -- name: lanes_of_jobs
@@ -40,7 +41,7 @@ JOIN jobs AS j ON j.slot = asked.slot AND j.job_id = asked.job_id;
 UPDATE live_runs AS l SET lane = given.lane, ready_at = greatest(l.ready_at, :now)
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[], :lanes::bigint[])
     AS given (slot, job_id, scheduled_at, lane)
-WHERE l.slot = given.slot AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at;
+WHERE l.slot = ANY (ARRAY[given.slot]) AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at;
 
 -- name: lock_live
 -- Walks the primary key of live_runs.
@@ -50,8 +51,9 @@ SELECT
     nullif(l.queue, ''), l.payload, l.lease_token, l.last_token, l.outcome, l.status, l.error, l.duration_us,
     l.free_attempts, l.revived_at, l.accepted_at
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked (slot, job_id, scheduled_at)
-JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
-ORDER BY l.slot, l.job_id, l.scheduled_at
+JOIN live_runs AS l
+    ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+ORDER BY asked.slot, asked.job_id, l.scheduled_at
 FOR UPDATE OF l;
 
 -- name: jobs_of_runs
@@ -79,7 +81,7 @@ WITH ended AS (
         slot, job_id, scheduled_at, end_state, end_attempt_started_at, end_duration_us, end_status, end_outcome,
         end_token, end_error, end_response, end_reason, end_blocked_by
     )
-    WHERE l.slot = e.slot AND l.job_id = e.job_id AND l.scheduled_at = e.scheduled_at
+    WHERE l.slot = ANY (ARRAY[e.slot]) AND l.job_id = e.job_id AND l.scheduled_at = e.scheduled_at
     RETURNING
         l.slot, l.job_id, l.scheduled_at, l.trigger, l.job_version, l.attempt, l.created_at, l.first_started_at,
         l.late_after, l.max_run_us, l.worker, l.queue, l.payload, l.moved_us, e.end_state, e.end_attempt_started_at,
@@ -126,7 +128,7 @@ FROM unnest(
     :frees::bigint[], :last_tokens::bytea[], :outcomes::text[], :statuses::bigint[], :errors::text[],
     :durations::bigint[]
 ) AS r (slot, job_id, scheduled_at, ready_at, back, free, last_token, outcome, status, error, duration_us)
-WHERE l.slot = r.slot AND l.job_id = r.job_id AND l.scheduled_at = r.scheduled_at;
+WHERE l.slot = ANY (ARRAY[r.slot]) AND l.job_id = r.job_id AND l.scheduled_at = r.scheduled_at;
 
 -- name: accept_runs
 -- From a worker's hands into the handler's. The worker's token stays known, so that its report can be repeated.
@@ -139,7 +141,7 @@ FROM unnest(
     :slots::integer[], :job_ids::bigint[], :instants::bigint[], :callback_tokens::bytea[], :tokens::bytea[],
     :untils::bigint[], :statuses::bigint[], :durations::bigint[]
 ) AS a (slot, job_id, scheduled_at, callback_token, token, until, status, duration_us)
-WHERE l.slot = a.slot AND l.job_id = a.job_id AND l.scheduled_at = a.scheduled_at;
+WHERE l.slot = ANY (ARRAY[a.slot]) AND l.job_id = a.job_id AND l.scheduled_at = a.scheduled_at;
 
 -- name: next_ready_at
 -- Walks live_claimable: one seek to each priority that is there.
@@ -239,7 +241,7 @@ leased AS (
     FROM taken CROSS JOIN LATERAL unnest(
         taken.slots, taken.job_ids, taken.instants, :tokens::bytea[], :workers::text[], :untils::bigint[]
     ) WITH ORDINALITY AS given (slot, job_id, scheduled_at, token, worker, until, number)
-    WHERE l.slot = given.slot AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at
+    WHERE l.slot = ANY (ARRAY[given.slot]) AND l.job_id = given.job_id AND l.scheduled_at = given.scheduled_at
         -- one slot: AND l.slot = :slot
     RETURNING given.number, l.*
 )
@@ -268,7 +270,7 @@ UPDATE live_runs AS l SET lease_until = least(:until, l.deadline_at)
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[])
     AS asked (slot, job_id, scheduled_at, token)
 WHERE
-    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
     AND l.state = 'running' AND l.lease_token = asked.token AND l.lease_until >= :now AND l.accepted_at IS NULL
 RETURNING l.job_id, l.scheduled_at, l.lease_token, l.cancel_requested;
 
@@ -280,7 +282,7 @@ UPDATE live_runs AS l SET granted_at = CASE WHEN l.cancel_requested OR l.held TH
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[])
     AS asked (slot, job_id, scheduled_at, token)
 WHERE
-    l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
     AND l.state = 'running' AND l.lease_token = asked.token AND l.lease_until >= :now AND l.accepted_at IS NULL
 RETURNING l.job_id, l.scheduled_at, l.lease_token, l.cancel_requested, l.held;
 
@@ -289,7 +291,7 @@ RETURNING l.job_id, l.scheduled_at, l.lease_token, l.cancel_requested, l.held;
 UPDATE live_runs AS l SET
     state = 'pending', ready_at = :now, attempt = l.attempt - 1, lease_token = NULL, lease_until = NULL
 FROM unnest(:slots::integer[], :job_ids::bigint[], :instants::bigint[]) AS asked (slot, job_id, scheduled_at)
-WHERE l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at;
+WHERE l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at;
 
 -- name: end_succeeded
 -- The hot end of runs: no row where the token is not a worker's who holds the run, or the run was asked to stop.
@@ -301,7 +303,7 @@ WITH ended AS (
         :durations::bigint[], :statuses::bigint[], :responses::bytea[]
     ) AS f (slot, job_id, scheduled_at, token, started_at, end_duration_us, end_status, response)
     WHERE
-        l.slot = f.slot AND l.job_id = f.job_id AND l.scheduled_at = f.scheduled_at
+        l.slot = ANY (ARRAY[f.slot]) AND l.job_id = f.job_id AND l.scheduled_at = f.scheduled_at
         AND l.state = 'running' AND l.lease_token = f.token AND NOT l.cancel_requested AND l.accepted_at IS NULL
     RETURNING
         l.slot, l.job_id, l.scheduled_at, l.first_started_at, l.late_after, l.trigger, l.job_version, l.attempt,
@@ -335,7 +337,7 @@ FROM unnest(
     :slots::integer[], :job_ids::bigint[], :instants::bigint[], :tokens::bytea[], :other_tokens::bytea[]
 ) AS asked (slot, job_id, scheduled_at, token, other_token)
 LEFT JOIN live_runs AS l
-    ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
+    ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at
 LEFT JOIN ended_runs AS e
     ON e.slot = asked.slot AND e.job_id = asked.job_id AND e.scheduled_at = asked.scheduled_at;
 

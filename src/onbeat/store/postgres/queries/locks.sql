@@ -47,8 +47,8 @@ LIMIT 1;
 -- thousands may wait.
 SELECT l.slot, l.job_id, l.scheduled_at
 FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
-JOIN live_runs AS l ON l.slot = asked.slot AND l.job_id = asked.job_id AND l.lane >= 0
-ORDER BY l.slot, l.job_id, l.scheduled_at
+JOIN live_runs AS l ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.lane >= 0
+ORDER BY asked.slot, asked.job_id, l.scheduled_at
 FOR UPDATE OF l;
 
 -- name: lane_holds

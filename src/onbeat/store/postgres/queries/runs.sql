@@ -253,7 +253,7 @@ WITH oldest AS MATERIALIZED (
     FROM jobs AS j
     WHERE
         j.state = 'deleted' AND j.updated_at < :ended_before
-        AND NOT EXISTS (SELECT FROM live_runs AS l WHERE l.slot = j.slot AND l.job_id = j.job_id)
+        AND NOT EXISTS (SELECT FROM live_runs AS l WHERE l.slot = ANY (ARRAY[j.slot]) AND l.job_id = j.job_id)
         AND NOT EXISTS (SELECT FROM ended_runs AS e WHERE e.slot = j.slot AND e.job_id = j.job_id)
     ORDER BY j.updated_at
     LIMIT :limit
