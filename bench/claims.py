@@ -28,6 +28,7 @@ from bench.figures import Figure, Limit, Result, at_most, latencies, percentile
 from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
+from onbeat.domain.priority import STANDINGS
 from onbeat.domain.states import JobState
 from onbeat.services.handoff import new_token
 from onbeat.store.contract import Store
@@ -110,7 +111,7 @@ async def claim_all(store: Store, latencies_ms: list[float], *, pause_s: float, 
     while True:
         leases = [Lease(new_token(), "bench", now + 3_600 * SECOND_US) for _ in range(AT_ONCE)]
         started = time.perf_counter()
-        ready_at = await store.leases.next_ready_at(queue=None)
+        ready_at = await store.leases.next_ready_at(queue=None, now=now)
         runs = await store.leases.claim(leases, now=now, queue=None) if ready_at is not None and ready_at <= now else []
         latencies_ms.append((time.perf_counter() - started) * 1e3)
         claimed += runs
@@ -141,7 +142,8 @@ async def count_rows_read(url: str, *, now: int) -> int:
         await connection.execute(BEGIN_WRITE)
         plan = await connection.fetchval(
             "EXPLAIN (ANALYZE, FORMAT JSON) " + statement,
-            "", now, AT_ONCE, [], 0, [new_token() for _ in range(AT_ONCE)], ["bench"] * AT_ONCE, [now] * AT_ONCE,
+            STANDINGS, [0] * len(STANDINGS), "", now, AT_ONCE, 0,
+            [new_token() for _ in range(AT_ONCE)], ["bench"] * AT_ONCE, [now] * AT_ONCE,
         )  # fmt: skip
         await connection.execute("ROLLBACK")
     finally:

@@ -198,8 +198,8 @@ async def test_runs_that_were_ready_are_taken_before_more_is_handed_over(
     scheduler.clock.advance(1)
     next_ready_at, may_answer = scheduler.store.leases.next_ready_at, asyncio.Event()
 
-    async def look_slowly(*, queue: str | None) -> int | None:
-        ready_at = await next_ready_at(queue=queue)
+    async def look_slowly(*, queue: str | None, now: int) -> int | None:
+        ready_at = await next_ready_at(queue=queue, now=now)
         await may_answer.wait()
         return ready_at
 

@@ -33,8 +33,8 @@ async def waiting(node: Scheduler, monkeypatch: pytest.MonkeyPatch) -> asyncio.T
     """A claim that has found nothing and waits."""
     next_ready_at, has_looked = node.store.leases.next_ready_at, asyncio.Event()
 
-    async def noted(*, queue: str | None) -> int | None:
-        found = await next_ready_at(queue=queue)
+    async def noted(*, queue: str | None, now: int) -> int | None:
+        found = await next_ready_at(queue=queue, now=now)
         has_looked.set()
         return found
 
@@ -93,8 +93,8 @@ async def test_claims_that_wait_look_together_and_at_most_four_times_a_second(
     looks: list[float] = []
     next_ready_at = second.store.leases.next_ready_at
 
-    async def noted(*, queue: str | None) -> int | None:
-        found = await next_ready_at(queue=queue)
+    async def noted(*, queue: str | None, now: int) -> int | None:
+        found = await next_ready_at(queue=queue, now=now)
         looks.append(asyncio.get_running_loop().time())
         return found
 
@@ -114,7 +114,7 @@ async def test_a_run_that_is_ready_later_is_claimed_when_it_is_and_not_at_the_ne
 ) -> None:
     _first, second = nodes
     monkeypatch.setattr(readiness, "LOOK_EVERY_S", NEVER_S)
-    look = await second.readiness.look(None)
+    look = await second.readiness.look(None, now=START)
     assert look.next_look_s(now=START) > 60
     ahead = readiness.ReadyLook(START + 2_000_000, look.wakes, look.looked_at)
     assert ahead.next_look_s(now=START) == 2.0
@@ -164,4 +164,4 @@ async def test_a_node_that_is_alone_hints_at_nothing(nodes: tuple[Scheduler, Sch
     async with asyncio.timeout(20):
         while not heard:
             await asyncio.sleep(0.01)
-    assert heard == [Hint(ready=True)]
+    assert heard == [Hint(ready_at=START)]

@@ -271,7 +271,7 @@ async def test_paused_job_holds_its_pending_runs_back_until_it_is_resumed(store:
     job = await make.job()
     key = await make.pending(job)
     await change(store, job, JobChange(state=JobState.PAUSED))
-    assert await store.leases.next_ready_at(queue=None) is None
+    assert await store.leases.next_ready_at(queue=None, now=NOW) is None
     assert await make.claim_one(now=LATER) is None
     await change(store, job, JobChange(state=JobState.ACTIVE))
     claimed = await make.claim_one(now=LATER)

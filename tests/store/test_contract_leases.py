@@ -82,12 +82,12 @@ async def test_run_that_starts_after_grace_is_late(store: Store, make: Maker) ->
 
 
 async def test_next_ready_at_is_the_earliest_of_the_queue(store: Store, make: Maker) -> None:
-    assert await store.leases.next_ready_at(queue=None) is None
+    assert await store.leases.next_ready_at(queue=None, now=NOW) is None
     await make.pending(await make.job(), NOW + 5)
     await make.pending(await make.job(), NOW + 3, queue="reports")
     await make.waiting(await make.job(), NOW + 1)
-    assert await store.leases.next_ready_at(queue=None) == NOW + 5
-    assert await store.leases.next_ready_at(queue="reports") == NOW + 3
+    assert await store.leases.next_ready_at(queue=None, now=NOW) == NOW + 5
+    assert await store.leases.next_ready_at(queue="reports", now=NOW) == NOW + 3
 
 
 async def test_heartbeat_extends_exactly_the_current_live_leases(store: Store, make: Maker) -> None:

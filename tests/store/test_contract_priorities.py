@@ -44,16 +44,16 @@ async def test_what_waits_grows_older_and_is_not_passed_for_ever(store: Store, m
 async def test_priority_does_not_make_a_run_ready_before_its_time(store: Store, make: Maker) -> None:
     future = [await ready(make, 9, NOW + 1 + number) for number in range(5)]
     now = await ready(make, 0)
-    assert await store.leases.next_ready_at(queue=None) == NOW
+    assert await store.leases.next_ready_at(queue=None, now=NOW) == NOW
     assert await claim(store, 10) == [now]
-    assert await store.leases.next_ready_at(queue=None) == NOW + 1
+    assert await store.leases.next_ready_at(queue=None, now=NOW) == NOW + 1
     assert await claim(store, 1, now=NOW + 5) == future[:1]
 
 
 async def test_next_ready_is_the_earliest_of_all_priorities_of_its_queue(store: Store, make: Maker) -> None:
-    assert await store.leases.next_ready_at(queue=None) is None
+    assert await store.leases.next_ready_at(queue=None, now=NOW) is None
     for priority, ready_at in ((9, NOW + 9), (-55, NOW + 3), (4, NOW + 4)):
         await ready(make, priority, ready_at)
     await ready(make, 5, NOW + 1, queue="mail")
-    assert await store.leases.next_ready_at(queue=None) == NOW + 3
-    assert await store.leases.next_ready_at(queue="mail") == NOW + 1
+    assert await store.leases.next_ready_at(queue=None, now=NOW) == NOW + 3
+    assert await store.leases.next_ready_at(queue="mail", now=NOW) == NOW + 1

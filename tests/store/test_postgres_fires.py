@@ -15,7 +15,8 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState, RunState, SkipReason, Trigger
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
-from onbeat.store.postgres.clock_floor import FULL_LOOK_AFTER_US, SLACK_US, ClockFloor
+from onbeat.store.postgres.clock_floor import ClockFloor
+from onbeat.store.postgres.floors import FULL_LOOK_AFTER_US, SLACK_US
 from onbeat.store.values import (
     AfterFinish,
     DueJob,
@@ -471,5 +472,5 @@ def test_looks_begin_behind_the_first_clock_that_the_last_one_left() -> None:
 def test_looks_without_a_moment_of_their_own_trust_the_last_that_was_told() -> None:
     floor = ClockFloor()
     floor.note((1,), began_at=0, earliest=None, now=NOW)
-    floor.note((2,), began_at=0, earliest=NOW - SECOND)
+    floor.note((2,), began_at=0, earliest=NOW - 1)
     assert floor.of((2,)) == NOW - SLACK_US

@@ -11,11 +11,11 @@ from tests.store.factories import LEASE_US, NOW, SECOND, Judge, Maker, never, ne
 from tests.support.postgres import Databases
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.states import RunState
+from onbeat.domain.states import JobState, RunState
 from onbeat.store.contract import Store
 from onbeat.store.hints import SOON_US, Hint
 from onbeat.store.open import open_store
-from onbeat.store.values import FirePlan, RetryRun
+from onbeat.store.values import FirePlan, JobChange, RetryRun
 
 HOUR = 3_600 * SECOND
 CLOCK = NOW + HOUR
@@ -75,25 +75,25 @@ async def last_word(make: Maker, ear: Ear) -> RunKey:
 
 async def test_a_run_that_waits_for_a_worker_is_told(make: Maker, ear: Ear) -> None:
     await make.pending(await make.job(next_fire_at=CLOCK))
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
 
 
 async def test_a_fire_that_was_handed_over_is_not_told_and_one_that_waits_is(make: Maker, ear: Ear) -> None:
     job = await make.job(next_fire_at=NOW)
     assert await ear.next() == Hint(due=(job.job_id % make.store.slots,))
     await make.fire(FirePlan(runs=(new_run(lane=0),), next_fire_at=CLOCK))
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
 
 
 async def test_runs_that_come_back_are_told(make: Maker, ear: Ear) -> None:
     key, token = await make.running(await make.job(next_fire_at=CLOCK))
     await make.store.leases.release([(key, token)], now=NOW)
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
     assert await make.claim_one() is not None
     await make.store.leases.expire(
         now=NOW + LEASE_US + SECOND, limit=10, decide=Judge(RetryRun(NOW, counts=True, spends=True))
     )
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
 
 
 async def test_clocks_that_are_due_soon_are_told_with_their_slots(make: Maker, ear: Ear) -> None:
@@ -109,13 +109,33 @@ async def test_a_run_that_was_asked_to_stop_is_told_by_name(make: Maker, ear: Ea
     assert await ear.next() == Hint(stopped=(key,))
 
 
+async def test_runs_of_a_job_that_is_paused_with_cancel_are_told_by_name(make: Maker, ear: Ear) -> None:
+    job = await make.job(next_fire_at=CLOCK, max_running=3)
+    keys = [(await make.running(job, NOW + lane, lane=lane))[0] for lane in range(3)]
+    change = JobChange(state=JobState.PAUSED, paused_at=NOW, next_fire_at=None, cancels_running=True)
+    await make.store.jobs.change(job.job_id, now=NOW, decide=lambda _job: change)
+    hint = await ear.next()
+    assert (hint.ready_at, sorted(hint.stopped)) == (None, keys)
+
+
+async def test_runs_of_a_job_that_is_resumed_are_told(make: Maker, ear: Ear) -> None:
+    job = await make.job(next_fire_at=CLOCK)
+    await make.pending(job, NOW - SECOND)
+    assert await ear.next() == Hint(ready_at=NOW - SECOND)
+    paused = JobChange(state=JobState.PAUSED, paused_at=NOW, next_fire_at=None)
+    active = JobChange(state=JobState.ACTIVE, next_fire_at=CLOCK)
+    await make.store.jobs.change(job.job_id, now=NOW, decide=lambda _job: paused)
+    await make.store.jobs.change(job.job_id, now=NOW, decide=lambda _job: active)
+    assert await ear.next() == Hint(ready_at=NOW - SECOND)
+
+
 async def test_nobody_hears_of_his_own_writes(make: Maker, nodes: list[Store], ear: Ear) -> None:
     own = Ear(nodes[0])
     assert await own.listen()
     await make.pending(await make.job(next_fire_at=CLOCK))
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
     await Maker(nodes[1]).pending(await make.job(next_fire_at=CLOCK), NOW + SECOND)
-    assert await own.next() == Hint(ready=True)
+    assert await own.next() == Hint(ready_at=NOW + SECOND)
     assert own._heard.empty()
 
 
@@ -132,7 +152,7 @@ async def test_what_is_rolled_back_is_not_told(make: Maker, ear: Ear) -> None:
     with pytest.raises(AssertionError, match="asked for a decision"):
         await make.store.fires.insert_run(job.job_id, now=NOW, decide=never)  # type: ignore[arg-type]
     await make.pending(job)
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
     assert ear._heard.empty()
 
 
@@ -150,7 +170,7 @@ async def test_a_connection_that_the_server_ends_is_made_anew(make: Maker, url: 
         while not await ear.listen():
             await asyncio.sleep(0.01)
     await make.pending(await make.job(next_fire_at=CLOCK))
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=NOW)
 
 
 async def test_what_others_say_on_the_channel_is_passed_over(make: Maker, url: str, ear: Ear) -> None:
@@ -158,10 +178,10 @@ async def test_what_others_say_on_the_channel_is_passed_over(make: Maker, url: s
     for payload in ("", "hello", '{"sender": 1}', '{"sender": "x", "hint": {"stopped": [["a", 1]]}}'):
         await stranger.execute("SELECT pg_notify('onbeat', $1)", payload)
     await stranger.execute(
-        "SELECT pg_notify('onbeat', $1)", '{"sender": "x", "hint": {"ready": true, "of a later release": 1}}'
+        "SELECT pg_notify('onbeat', $1)", '{"sender": "x", "hint": {"ready_at": 7, "of a later release": 1}}'
     )
     await stranger.close()
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready_at=7)
 
 
 async def test_behind_a_pooler_nobody_listens_and_nobody_tells(url: str, ear: Ear, make: Maker) -> None:

@@ -37,6 +37,7 @@ TABLES = "|".join((*HOT, "failing_jobs", "job_counts"))
 NOT_HOT = {
     "lock_due_backfill",  # backfills lie on the coordinator
     "recovery_places",  # once at a start
+    "first_overdue",  # not asked where expiry goes slot by slot
     "count_overdue",  # figures and lists for people
     "live_figures",
     "job_counts",
@@ -169,7 +170,7 @@ def test_statement_about_a_spread_table_has_a_form_for_one_slot(name: str, state
 def test_ordinary_statements_know_nothing_of_it() -> None:
     for _noun, name, _comment, statement in ALL:
         assert "one slot" not in statement, name
-    assert "slot" not in load_queries("leases")["next_ready_at"]
+    assert "slot" not in load_queries("leases")["first_ready"]
 
 
 def test_statements_that_set_a_clock_or_make_a_run_claimable_are_known() -> None:
@@ -232,7 +233,7 @@ def test_watch_reads_slots_from_statements() -> None:
     assert slots_named("UPDATE jobs SET x = $1 WHERE slot = $2 AND job_id = $3", ("x", 7, 9)) == {7}
     assert slots_named(BY_NAME["move_clocks"].text, (5, [1], [2])) == {5}
     assert slots_named(BY_NAME["put_clock"].text, (5, 1, 2)) == {5}
-    assert slots_named(BY_NAME["lease_runs"].text, (*range(8), 11)) == {11}
+    assert slots_named(BY_NAME["lease_runs"].text, (*range(9), 11)) == {11}
 
 
 async def test_watch_finds_a_statement_and_a_transaction_of_two_slots(nodes: list[Store], watch: Watch) -> None:
@@ -330,21 +331,24 @@ async def test_other_node_finds_what_was_written(
         assert await nodes[1].listen(lambda _hint: heard.set())
     make = Maker(nodes[0])
     (job,) = await jobs_in(nodes[0], [7], next_fire_at=NOW + HOUR)
-    assert await nodes[1].leases.next_ready_at(queue=None) is None
+    assert await nodes[1].leases.next_ready_at(queue=None, now=NOW) is None
     assert await nodes[1].fires.next_due_at() == NOW + HOUR
     heard.clear()
     key = await make.pending(job)
     await nodes[0].jobs.create([new_job(next_fire_at=NOW)], now=NOW)
     if is_listening:
         async with asyncio.timeout(20):
-            while await nodes[1].leases.next_ready_at(queue=None) is None or await nodes[1].fires.next_due_at() != NOW:
+            while (
+                await nodes[1].leases.next_ready_at(queue=None, now=NOW) is None
+                or await nodes[1].fires.next_due_at() != NOW
+            ):
                 await heard.wait()
                 heard.clear()
     else:
-        assert await nodes[1].leases.next_ready_at(queue=None) is None
+        assert await nodes[1].leases.next_ready_at(queue=None, now=NOW) is None
         monkeypatch.setattr("onbeat.store.postgres.looks.BELIEVED_S", 0.0)
         assert await nodes[1].fires.next_due_at() == NOW
-        assert await nodes[1].leases.next_ready_at(queue=None) == NOW
+        assert await nodes[1].leases.next_ready_at(queue=None, now=NOW) == NOW
     (claimed,) = await nodes[1].leases.claim([new_lease()], now=NOW, queue=None)
     assert claimed.key == key
 

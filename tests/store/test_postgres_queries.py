@@ -42,10 +42,11 @@ OVER_ALL_SLOTS = {
     "holds_runs",
     "count_rows",
     "count_overdue",  # the head of an index
-    "next_ready_at",  # a queue is one line over all slots
+    "first_ready",  # a queue is one line over all slots
     "lease_runs",
     "lost_leases",  # whose lease ended first, in whichever slot
     "overdue_retries",
+    "first_overdue",
     "drop_ranges",  # history that has aged
     "prune_default",
     "prune_versions",

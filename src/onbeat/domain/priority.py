@@ -18,6 +18,10 @@ RECOVERY_STEPS: Final = 60
 """Runs that make up for the past stand behind live ones of the same priority until they have waited an hour."""
 
 
+STANDINGS: Final = tuple(sorted((*range(10), *(priority - RECOVERY_STEPS for priority in range(10))), reverse=True))
+"""All there are, the highest first: each is a line of its own."""
+
+
 def standing(priority: int, trigger: Trigger) -> int:
     """The priority with which a run of a job stands in line."""
     return standing_behind(priority) if trigger in RECOVERY else priority

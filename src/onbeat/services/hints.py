@@ -28,7 +28,7 @@ class Hints:
 
     def heed(self, hint: Hint) -> None:
         """Look at once where the hint says."""
-        if hint.ready:
+        if hint.ready_at is not None:
             self._handoff.wake_all()
         if self._dispatch.serves_any(hint.due):
             self._dispatch_wake.set()

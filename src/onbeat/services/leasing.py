@@ -90,7 +90,7 @@ class Leasing:
             wakes = self._handoff.wakes
             if wait_s <= 0 or queue in self._handoff.passed_over:
                 self._handoff.passed_over.discard(queue)
-                look = await self._readiness.look(queue)
+                look = await self._readiness.look(queue, now=self._clock.now())
                 runs = await self._claim_ready(queue, limit) if look.is_ready(now=self._clock.now()) else []
             else:
                 runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
@@ -151,7 +151,10 @@ class Leasing:
         parked = self._handoff.park(self._worker, queue=queue, capacity=limit)
         self._parked.add(parked)
         try:
-            look = await self._readiness.look(queue) if looks_first else self._readiness.put_off()
+            if looks_first:
+                look = await self._readiness.look(queue, now=self._clock.now())
+            else:
+                look = self._readiness.put_off()
             while not look.is_ready(now=self._clock.now()) and (left_s := until - self._clock.boottime()) > 0:
                 await parked.wake.wait(min(left_s, look.next_look_s(now=self._clock.now())))
                 if parked.runs.done():

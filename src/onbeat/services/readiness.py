@@ -55,10 +55,10 @@ class Readiness:
         """In place of a look, for whoever has looked just now: as if nothing was there."""
         return ReadyLook(None, self._handoff.wakes, asyncio.get_running_loop().time())
 
-    async def look(self, queue: str | None) -> ReadyLook:
+    async def look(self, queue: str | None, *, now: int) -> ReadyLook:
         """Look now."""
         wakes = self._handoff.wakes
-        ready_at = await self._store.leases.next_ready_at(queue=queue)
+        ready_at = await self._store.leases.next_ready_at(queue=queue, now=now)
         return ReadyLook(ready_at, wakes, asyncio.get_running_loop().time())
 
     async def look_again(self, queue: str | None, *, now: int) -> ReadyLook:
@@ -68,6 +68,6 @@ class Readiness:
         async with self._looking.setdefault(queue, asyncio.Lock()):
             last = self._last.get(queue)
             if last is None or not last.is_fresh or last.wakes != self._handoff.wakes or last.is_ready(now=now):
-                last = await self.look(queue)
+                last = await self.look(queue, now=now)
                 self._last = {name: look for name, look in self._last.items() if look.is_fresh} | {queue: last}
             return last

@@ -309,8 +309,12 @@ class Backfills(Protocol):
 class Leases(Protocol):
     """Who may deliver what, until when."""
 
-    async def next_ready_at(self, *, queue: str | None) -> int | None:
-        """The earliest `ready_at` of claimable runs (pending, holding a lane) of `queue`. A read; may be stale."""
+    async def next_ready_at(self, *, queue: str | None, now: int) -> int | None:
+        """The earliest `ready_at` of claimable runs (pending, holding a lane) of `queue`. A read; may be stale.
+
+        An engine need not look again, each time, for what may have become ready long before `now`: such a run is seen
+        (by `claim`, too) within 5 s of its commit, and at once where this process wrote it or has heard a hint of it.
+        """
         ...
 
     async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
@@ -590,9 +594,9 @@ class Store(Protocol):
         """Have `tell` called with the hints of other processes, on this loop. Called again from time to time, it makes
         sure that a connection is there that hears them.
 
-        Other processes hint at runs that became claimable (by record_due, insert_run, release, expire, revive), clocks
-        that are due within a second (by create, change) and running runs that were asked to stop (by record_due,
-        cancel): at most once for a transaction, and after its commit.
+        Other processes hint at runs that became claimable (by record_due, insert_run, release, expire, revive, change),
+        clocks that are due within a second (by create, change) and running runs that were asked to stop (by record_due,
+        cancel, change): at most once for a transaction, and after its commit.
         False: none are heard, because nobody else writes, a pooler stands in between, or the database does not answer.
         """
         ...

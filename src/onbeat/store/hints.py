@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from onbeat.domain.ids import RunKey
 from onbeat.store.values import StoredJob
@@ -23,22 +24,32 @@ MOST_STOPPED = 100
 class Hint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of one transaction."""
 
-    ready: bool = False  # runs became claimable
+    ready_at: int | None = None  # runs became claimable, the first of them ready at or after this instant
     due: tuple[int, ...] = ()  # slots in which clocks are due now or soon
     stopped: tuple[RunKey, ...] = ()  # running runs that were asked to stop
     ready_in: tuple[int, ...] = ()  # slots in which they did, where the store looks slot by slot
 
 
-def hint_of_jobs(jobs: Iterable[StoredJob | None], *, slots: int, now: int) -> Hint | None:
-    """Of jobs as they were written. None: all have time."""
+def hint_of_jobs(
+    jobs: Iterable[StoredJob | None],
+    *,
+    slots: int,
+    now: int,
+    ready_at: int | None = None,
+    stopped: Sequence[RunKey] = (),
+) -> Hint | None:
+    """Of jobs as they were written, and of their runs. None: all have time."""
     due = {
         job.job_id % slots
         for job in jobs
         if job is not None and job.next_fire_at is not None and job.next_fire_at <= now + SOON_US
     }
-    return Hint(due=tuple(sorted(due))) if due else None
+    of_runs = hint_of_runs(ready_at=ready_at, stopped=stopped)
+    return replace(of_runs or Hint(), due=tuple(sorted(due))) if due else of_runs
 
 
-def hint_of_runs(*, ready: bool, stopped: Sequence[RunKey] = ()) -> Hint | None:
+def hint_of_runs(*, ready_at: int | None = None, stopped: Sequence[RunKey] = ()) -> Hint | None:
     """Of runs that became claimable, or were asked to stop. None: neither."""
-    return Hint(ready=ready, stopped=tuple(stopped[:MOST_STOPPED])) if ready or stopped else None
+    if ready_at is None and not stopped:
+        return None
+    return Hint(ready_at=ready_at, stopped=tuple(stopped[:MOST_STOPPED]))

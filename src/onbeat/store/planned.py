@@ -42,6 +42,7 @@ class Tally:
     conflicts: int = 0
     cancelled: list[RunKey] = field(default_factory=list)
     freed: list[int] = field(default_factory=list)  # jobs in which a lane may have become free
+    ready_ats: list[int] = field(default_factory=list)  # of pending runs that were recorded with a lane
 
     def add(self, other: Tally) -> None:
         """Count what was recorded by itself."""
@@ -52,6 +53,7 @@ class Tally:
         self.conflicts += other.conflicts
         self.cancelled += other.cancelled
         self.freed += other.freed
+        self.ready_ats += other.ready_ats
 
     def batch(self, *, jobs: int, parked: list[tuple[int, str]], next_due_at: int | None) -> FiredBatch:
         """The contract's answer."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from asyncpg import Record
 
 from onbeat.domain.ids import RunKey
-from onbeat.domain.priority import AGEING_US
+from onbeat.domain.priority import AGEING_US, STANDINGS
 from onbeat.domain.states import JobState, RunState
 from onbeat.store.postgres.arrays import columns
 from onbeat.store.postgres.database import Connection
@@ -22,17 +22,30 @@ _QUERIES = load_queries("leases")
 Held = Sequence[tuple[RunKey, bytes]]
 
 
-async def claim(connection: Connection, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:
+FROM_THE_BEGINNING = (0,) * len(STANDINGS)
+"""Floors of all lines, where none are known."""
+
+
+async def first_ready(connection: Connection, floors: Sequence[int], *, queue: str | None) -> list[int | None]:
+    """When the first run of each line is ready, from the line's floor on. The lines are those of STANDINGS."""
+    rows = await connection.fetch(_QUERIES["first_ready"], STANDINGS, floors, queue or "")
+    found = {row[0]: row[1] for row in rows}
+    return [found.get(standing) for standing in STANDINGS]
+
+
+async def claim(
+    connection: Connection, leases: Sequence[Lease], floors: Sequence[int], *, now: int, queue: str | None
+) -> list[LeasedRun]:
     """Lease the runs that are ready, the first of them first.
 
-    Each priority has its own line by `ready_at`. Where a line had fewer runs left than it seemed, because another claim
-    was taking them at the same time, the other lines are asked for more.
+    Each priority has its own line by `ready_at`, looked at from its floor on. Where a line had fewer runs left than it
+    seemed, because another claim was taking them at the same time, the other lines are asked for more.
     """
     claimed: list[LeasedRun] = []
-    passed_over: list[int] = []
+    lines = dict(zip(STANDINGS, floors, strict=True))
     while len(claimed) < len(leases):
         left = leases[len(claimed) :]
-        rows = await _lease_runs(connection, left, passed_over, now=now, queue=queue)
+        rows = await _lease_runs(connection, left, lines, now=now, queue=queue)
         missing = {row[0]: row[1] for row in rows}
         wanted = sum(missing.values())
         taken = [tuple(row)[2:] for row in rows if row[2] is not None]
@@ -41,14 +54,8 @@ async def claim(connection: Connection, leases: Sequence[Lease], *, now: int, qu
             break  # the rest of all lines was in sight
         for row in rows:
             missing[row[0]] -= row[2] is not None
-        passed_over += [priority for priority, count in missing.items() if count]
+        lines = {standing: floor for standing, floor in lines.items() if not missing.get(standing)}
     return claimed
-
-
-async def next_ready_at(connection: Connection, queue: str | None) -> int | None:
-    """When the first run of a queue is ready. None: none waits."""
-    ready_at: int | None = await connection.fetchval(_QUERIES["next_ready_at"], queue or "")
-    return ready_at
 
 
 async def extend(connection: Connection, held: Held, *, now: int, until: int, slots: int) -> list[LeaseStatus]:
@@ -92,14 +99,15 @@ async def release(connection: Connection, held: Held, *, now: int, slots: int) -
 
 
 async def _lease_runs(
-    connection: Connection, leases: Sequence[Lease], passed_over: Sequence[int], *, now: int, queue: str | None
+    connection: Connection, leases: Sequence[Lease], lines: Mapping[int, int], *, now: int, queue: str | None
 ) -> list[Record]:
     return await connection.fetch(
         _QUERIES["lease_runs"],
+        list(lines),
+        list(lines.values()),
         queue or "",
         now,
         len(leases),
-        passed_over,
         AGEING_US,
         [lease.token for lease in leases],
         [storable_text(lease.worker) for lease in leases],

@@ -17,11 +17,7 @@ from typing import Final
 
 import msgspec
 
-SLACK_US: Final = 5_000_000
-"""How far a clock that is being written may lie behind the clocks that are due."""
-
-FULL_LOOK_AFTER_US: Final = 5_000_000
-"""How long a clock below the floor may stay unseen: no longer than one of a node that died."""
+from onbeat.store.postgres.floors import FULL_LOOK_AFTER_US, SLACK_US
 
 MOST_SHARES: Final = 8
 """Sets of slots that are remembered: a node's own, and the others' that it sweeps."""

@@ -177,18 +177,20 @@ class Database:
         was lost while it was being committed.
         """
         written: list[OneSlotConnection] = []
+        told: Hint | None = None
 
         async def work_and_tell(connection: Connection) -> T:
+            nonlocal told
             if self._one_slot is None:
                 result = await work(connection)
             else:
                 own = self._one_slot.connection(connection, slot=slot if look is None else look.slot)
                 written.append(own)
                 result = await work(own.as_connection())
-            told = hint(result) if self.hints.are_wanted else None
-            if told is not None:
-                if written:
-                    told = replace(told, ready_in=tuple(sorted(written[-1].ready_in)))
+            told = hint(result)
+            if told is not None and written:
+                told = replace(told, ready_in=tuple(sorted(written[-1].ready_in)))
+            if told is not None and self.hints.are_wanted:
                 await self.hints.send(connection, told)
             return result
 
@@ -199,6 +201,8 @@ class Database:
         finally:
             if self._one_slot is not None:
                 self._one_slot.note_written(written)
+            if told is not None:
+                self.hints.note(told)
         if look is not None:
             look.end(is_believed=is_clean)
         return result

@@ -168,11 +168,22 @@ async def refuse(
 
 
 async def expire(
-    connection: Connection, *, now: int, limit: int, decide: DecideExpiry, slots: int, locked: LockedJobs
+    connection: Connection,
+    floors: Sequence[int] = (0, 0),
+    *,
+    now: int,
+    limit: int,
+    decide: DecideExpiry,
+    slots: int,
+    locked: LockedJobs,
 ) -> list[Finished]:
-    """Take back runs whose lease or wall clock ran out, then retries that wait beyond their deadline."""
-    lost = await connection.fetch(_QUERIES["lost_leases"], now, limit)
-    overdue = await connection.fetch(_QUERIES["overdue_retries"], now, limit - len(lost)) if len(lost) < limit else []
+    """Take back runs whose lease or wall clock ran out, then retries that wait beyond their deadline; of both those
+    from a floor on.
+    """
+    leases_from, retries_from = floors
+    lost = await connection.fetch(_QUERIES["lost_leases"], leases_from, now, limit)
+    left = limit - len(lost)
+    overdue = await connection.fetch(_QUERIES["overdue_retries"], retries_from, now, left) if left else []
     lives = [LiveRow(tuple(row), slots=slots) for row in (*lost, *overdue)]
     if not lives:
         return []
@@ -199,6 +210,13 @@ async def expire(
     if freed:
         await pass_lanes_on(connection, freed, slots=slots, now=now)
     return answers
+
+
+async def first_overdue(connection: Connection, floors: Sequence[int], *, now: int) -> list[int | None]:
+    """What `expire` leaves, since others hold it or there was more: the first lease and the first retry."""
+    leases_from, retries_from = floors
+    (row,) = await connection.fetch(_QUERIES["first_overdue"], leases_from, now, retries_from)
+    return [row[0], row[1]]
 
 
 async def _with_locked(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.states import JobState
 from onbeat.store.hints import Hint, hint_of_runs
@@ -108,7 +110,7 @@ class PostgresFires:
         """One batch, in one transaction."""
         floor = self._floor.of(slots, now=now)
 
-        async def write(connection: Connection, *, one_by_one: bool) -> tuple[FiredBatch, int]:
+        async def write(connection: Connection, *, one_by_one: bool) -> _Recorded:
             look = _Look(floor, now=now, slots=slots)
             if only is not None:
                 clocks = await _rows(connection, _QUERIES["lock_due_job"], only % self._slots, only, now)
@@ -120,19 +122,21 @@ class PostgresFires:
             next_due_at = await look.next_due_at(connection)
             if slot_look is not None:
                 slot_look.found(next_due_at)
-            recorded = batch.tally.batch(jobs=batch.looked_at, parked=batch.parked, next_due_at=next_due_at)
-            return recorded, look.floor
+            fired = batch.tally.batch(jobs=batch.looked_at, parked=batch.parked, next_due_at=next_due_at)
+            # A lane that was passed on makes its run ready at `now` or later.
+            ready_at = min([now, *batch.tally.ready_ats]) if fired.pending else None
+            return _Recorded(fired, look.floor, ready_at)
 
         try:
-            recorded, began_at = await self._database.prompt.write(
-                lambda connection: write(connection, one_by_one=False), hint=_hint_of_batch, look=slot_look
+            recorded = await self._database.prompt.write(
+                lambda connection: write(connection, one_by_one=False), hint=_Recorded.hint, look=slot_look
             )
         except _BatchRefusedError:
-            recorded, began_at = await self._database.prompt.write(
-                lambda connection: write(connection, one_by_one=True), hint=_hint_of_batch, look=slot_look
+            recorded = await self._database.prompt.write(
+                lambda connection: write(connection, one_by_one=True), hint=_Recorded.hint, look=slot_look
             )
-        self._floor.note(slots, began_at=began_at, earliest=recorded.next_due_at, now=now)
-        return recorded
+        self._floor.note(slots, began_at=recorded.began_at, earliest=recorded.batch.next_due_at, now=now)
+        return recorded.batch
 
     async def insert_run(
         self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
@@ -164,6 +168,18 @@ class PostgresFires:
             return [(row[0], row[1]) for row in await connection.fetch(_QUERIES["recovery_places"])]
 
         return await self._database.prompt.read(read)
+
+
+class _Recorded(msgspec.Struct, frozen=True, gc=False):
+    """One transaction of `record_due`."""
+
+    batch: FiredBatch
+    began_at: int  # the floor
+    ready_at: int | None  # of the runs that became claimable, at or before the first
+
+    def hint(self) -> Hint | None:
+        """What others are to hear of it."""
+        return hint_of_runs(ready_at=self.ready_at, stopped=self.batch.cancelled)
 
 
 class _BatchRefusedError(Exception):
@@ -286,11 +302,6 @@ class _Batch:
             await set_clocks_after(self._connection, without_clock, slots=self._slots, now=self._now)
         if freed := self.tally.freed:
             self.tally.pending += await pass_lanes_on(self._connection, freed, slots=self._slots, now=self._now)
-
-
-def _hint_of_batch(recorded: tuple[FiredBatch, int]) -> Hint | None:
-    batch, _began_at = recorded
-    return hint_of_runs(ready=batch.pending > 0, stopped=batch.cancelled)
 
 
 async def _rows(connection: Connection, statement: str, *bindings: object) -> list[Row]:

@@ -43,7 +43,17 @@ class Hints:
         self._url = url
         self._sender = secrets.token_hex(4)
         self._listener: asyncpg.Connection[asyncpg.Record] | None = None
+        self._watchers: list[Tell] = []
         self.are_wanted = url is not None
+
+    def watch(self, heed: Tell) -> None:
+        """Have `heed` called with each hint, of this process and of others, before anybody else hears it."""
+        self._watchers.append(heed)
+
+    def note(self, hint: Hint) -> None:
+        """What it says is written, or may be."""
+        for heed in self._watchers:
+            heed(hint)
 
     def send_to_others(self, are_there: bool) -> None:
         """Send hints from now on, or none because nobody is there to hear them."""
@@ -75,6 +85,7 @@ class Hints:
             except msgspec.DecodeError:  # another program's, or of a release that says more
                 return
             if letter.sender != self._sender:
+                self.note(letter.hint)
                 tell(letter.hint)
 
         connection = await asyncpg.connect(url, timeout=ANSWER_TIMEOUT_S, command_timeout=ANSWER_TIMEOUT_S)

@@ -120,7 +120,8 @@ class _Batch:
 
 def _hint_of_answers(answers: Sequence[Inserted | Exception]) -> Hint | None:
     views = [view for answer in answers if isinstance(answer, list) for view in answer]
-    return hint_of_runs(ready=any(view.state is RunState.PENDING for view in views))
+    ready_ats = [view.ready_at for view in views if view.state is RunState.PENDING and view.ready_at is not None]
+    return hint_of_runs(ready_at=min(ready_ats, default=None))
 
 
 def _only_waits(run: NewRun) -> bool:

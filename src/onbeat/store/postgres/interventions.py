@@ -26,7 +26,7 @@ async def cancel(connection: Connection, key: RunKey, *, now: int, slots: int) -
         ended = await _read_not_live(connection, key, slots=slots)
         return None if ended is None else ended.state
     if live.run.state is RunState.RUNNING:
-        await connection.execute(_FIRES["stop_runs"], *key_columns([key], slots=slots))
+        await connection.execute(_FIRES["stop_runs"], now, *key_columns([key], slots=slots))
         return RunState.RUNNING
     await end_as_it_stands(connection, live, state=RunState.CANCELLED, now=now)
     await pass_lanes_on(connection, [key.job_id], slots=slots, now=now)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from msgspec.structs import replace
 
 from onbeat.domain.errors import KeyTaken
+from onbeat.domain.ids import RunKey
 from onbeat.domain.states import JobState
-from onbeat.store.hints import hint_of_jobs
+from onbeat.store.hints import Hint, hint_of_jobs
 from onbeat.store.holding import held_by_pause
 from onbeat.store.planned import MarksAgain, marks_without
 from onbeat.store.postgres.after_finish import withhold_clocks, write_after_finish
@@ -76,25 +78,26 @@ class PostgresJobs:
     async def change(
         self, job_id: int, *, now: int, decide: Callable[[StoredJob], JobChange | None]
     ) -> StoredJob | None:
-        async def write(connection: Connection) -> StoredJob | None:
+        async def write(connection: Connection) -> tuple[StoredJob | None, Hint | None]:
+            """The job after the change, and what others are to hear of it."""
             slot = job_id % self._slots
             before = await lock_job(connection, job_id, slot=slot)
             if before is None:
-                return None
+                return None, None
             recorded_until = await connection.fetchval(_QUERIES["recorded_until"], slot, job_id)
             seen = replace(before, recorded_until=recorded_until)
             change = decide(seen)
             if change is None:
-                return before
+                return before, None
             change = await _heed_pauses(connection, before, change, now=now)
-            await self._write_change(connection, before, change, marks_again=marks_without(seen, decide), now=now)
-            return await self._read_job(connection, job_id)
+            ready_at, stopped = await self._write_change(
+                connection, before, change, marks_again=marks_without(seen, decide), now=now
+            )
+            job = await self._read_job(connection, job_id)
+            return job, hint_of_jobs([job], slots=self._slots, now=now, ready_at=ready_at, stopped=stopped)
 
-        return await self._database.write(
-            write,
-            hint=lambda written: hint_of_jobs([written], slots=self._slots, now=now),
-            slot=job_id % self._slots,
-        )
+        job, _hint = await self._database.write(write, hint=itemgetter(1), slot=job_id % self._slots)
+        return job
 
     async def _read_job(self, connection: Connection, job_id: int) -> StoredJob | None:
         row = await connection.fetchrow(_QUERIES["get_job"], job_id % self._slots, job_id)
@@ -102,8 +105,13 @@ class PostgresJobs:
 
     async def _write_change(
         self, connection: Connection, before: StoredJob, change: JobChange, *, marks_again: MarksAgain, now: int
-    ) -> None:
-        """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order."""
+    ) -> tuple[int | None, list[RunKey]]:
+        """Marks, cancellations, former definition, row, calendars, clock, lanes: in the contract's order.
+
+        Answer: when the first of the runs is ready that became claimable by it, and the runs that were asked to stop.
+        """
+        stopped: list[RunKey] = []
+        ready_at: int | None = None
         job_id, slot = before.job_id, before.job_id % self._slots
         state = before.state if change.state is None else change.state
         # A finish that does not see the new rule of after_finish sets no clock, so it must be over when this looks.
@@ -114,7 +122,8 @@ class PostgresJobs:
         if change.cancels_pending:
             await connection.execute(_QUERIES["end_pending_of_job"], slot, job_id, now)
         if change.cancels_running:
-            await connection.execute(_QUERIES["stop_running_of_job"], slot, job_id)
+            rows = await connection.fetch(_QUERIES["stop_running_of_job"], now, slot, job_id)
+            stopped = [RunKey(job_id, row[0]) for row in rows]
         redefined = change.definition is not None and change.definition != before.definition
         if redefined:
             await connection.execute(_QUERIES["keep_version"], slot, job_id, before.version, before.definition)
@@ -137,8 +146,10 @@ class PostgresJobs:
         if change.state is not None and state is not JobState.PAUSED:
             await end_streaks(connection, [job_id], slots=self._slots)
         if state is not before.state:
-            await connection.execute(_QUERIES["hold_runs"], state in _HELD, slot, job_id)
-        await pass_lanes_on(connection, [job_id], slots=self._slots, now=now)
+            ready_at = await connection.fetchval(_QUERIES["hold_runs"], state in _HELD, slot, job_id)
+        if await pass_lanes_on(connection, [job_id], slots=self._slots, now=now):
+            ready_at = now if ready_at is None else min(ready_at, now)
+        return ready_at, stopped
 
 
 async def _heed_pauses(connection: Connection, before: StoredJob, change: JobChange, *, now: int) -> JobChange:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from onbeat.domain.errors import OnbeatError
-from onbeat.store.postgres.claims import claim, next_ready_at
+from onbeat.store.postgres.claims import FROM_THE_BEGINNING, claim, first_ready
 from onbeat.store.postgres.database import Connection, Database
 from onbeat.store.postgres.looks import MOST_LOOKS, Look, Looks
 from onbeat.store.values import Finished, Lease, LeasedRun
@@ -31,7 +31,7 @@ class LeasesBySlot:
             look = ready.look(slot)
 
             async def read(connection: Connection, look: Look = look) -> None:
-                look.found(await next_ready_at(connection, queue))
+                look.found(await _next_ready_at(connection, queue))
 
             await self._database.prompt.read(read, look=look)
         return ready.earliest()
@@ -46,8 +46,8 @@ class LeasesBySlot:
             look = ready.look(slot)
 
             async def write(connection: Connection, left: Sequence[Lease] = left, look: Look = look) -> list[LeasedRun]:
-                found = await claim(connection, left, now=now, queue=queue)
-                look.found(now if len(found) == len(left) else await next_ready_at(connection, queue))
+                found = await claim(connection, left, FROM_THE_BEGINNING, now=now, queue=queue)
+                look.found(now if len(found) == len(left) else await _next_ready_at(connection, queue))
                 return found
 
             try:
@@ -60,7 +60,7 @@ class LeasesBySlot:
                 break
         return claimed
 
-    async def expire(self, limit: int, work: Callable[[int, int | None], Awaitable[list[Finished]]]) -> list[Finished]:
+    async def expire(self, limit: int, work: Callable[[int, int], Awaitable[list[Finished]]]) -> list[Finished]:
         """Round and round over all slots, no more than MOST_LOOKS of them in one call."""
         expired: list[Finished] = []
         for _ in range(min(self._slots, MOST_LOOKS)):
@@ -75,3 +75,8 @@ class LeasesBySlot:
             if len(expired) >= limit:
                 break
         return expired
+
+
+async def _next_ready_at(connection: Connection, queue: str | None) -> int | None:
+    ready_ats = await first_ready(connection, FROM_THE_BEGINNING, queue=queue)
+    return min((ready_at for ready_at in ready_ats if ready_at is not None), default=None)

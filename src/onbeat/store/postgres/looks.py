@@ -130,7 +130,7 @@ class Looks:
         """Another process tells of what it wrote."""
         if hint.due:
             self.clocks.forget(hint.due)
-        if hint.ready:
+        if hint.ready_at is not None:
             self.forget_ready(hint.ready_in or None)
 
     def forget_ready(self, slots: Iterable[int] | None) -> None:

@@ -141,6 +141,7 @@ def _count_run(entry: RunToWrite, tally: Tally, *, is_written: bool, now: int) -
         tally.leased.append(leased_run(entry.job, run, run.lease, now=now))
     elif run.lane is not None:
         tally.pending += 1
+        tally.ready_ats.append(run.ready_at)
 
 
 async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally: Tally, *, now: int) -> None:
@@ -159,7 +160,7 @@ async def _make_room(connection: Connection, fires: Sequence[PlannedFire], tally
         ]
         cancelled += [(*key, scheduled_at) for scheduled_at in fire.plan.cancelled]
     if cancelled:
-        stopped = await connection.fetch(_QUERIES["stop_runs"], *columns(cancelled, count=3))
+        stopped = await connection.fetch(_QUERIES["stop_runs"], now, *columns(cancelled, count=3))
         tally.cancelled += [RunKey(row[0], row[1]) for row in stopped]
         ended += [(*key, RunState.CANCELLED, None, None, False) for key in cancelled]
     if ended:

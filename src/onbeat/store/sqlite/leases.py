@@ -39,7 +39,7 @@ class SqliteLeases:
         self._readers = readers
         self._slots = slots
 
-    async def next_ready_at(self, *, queue: str | None) -> int | None:
+    async def next_ready_at(self, *, queue: str | None, now: int) -> int | None:
         return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_ready_at"], (queue,)).get)
 
     async def claim(self, leases: Sequence[Lease], *, now: int, queue: str | None) -> list[LeasedRun]:

@@ -139,7 +139,8 @@ CREATE TABLE live_runs (
     error text,
     duration_us bigint,
     moved_us bigint NOT NULL DEFAULT 0 CHECK (moved_us >= 0),
-    priority bigint NOT NULL DEFAULT 5,
+    -- A claim looks at each of these, and at nothing else: see domain/priority.py.
+    priority bigint NOT NULL DEFAULT 5 CHECK (priority BETWEEN 0 AND 9 OR priority BETWEEN -60 AND -51),
     free_attempts bigint NOT NULL DEFAULT 0 CHECK (free_attempts >= 0),
     revived_at bigint,
     accepted_at bigint,

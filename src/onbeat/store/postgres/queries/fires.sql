@@ -88,9 +88,10 @@ SELECT job_id FROM gone;
 
 -- name: stop_runs
 -- Walks the primary key of live_runs. A run that its handler holds has no worker that would report its end: the reaper
--- ends it at once.
+-- ends it at once, as a lease that has just ended (an older one would lie below its floor).
 UPDATE live_runs AS l SET
-    cancel_requested = true, lease_until = CASE WHEN l.accepted_at IS NULL THEN l.lease_until ELSE 0 END
+    cancel_requested = true,
+    lease_until = CASE WHEN l.accepted_at IS NULL THEN l.lease_until ELSE least(l.lease_until, :now::bigint - 1) END
 FROM unnest(:slots::integer[], :job_ids::bigint[], :scheduled_ats::bigint[]) AS asked (slot, job_id, scheduled_at)
 WHERE
     l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.scheduled_at = asked.scheduled_at

@@ -179,8 +179,12 @@ INSERT INTO job_versions (slot, job_id, version, definition) VALUES (:slot, :job
 SELECT 1 FROM live_runs WHERE slot = :slot AND job_id = :job_id ORDER BY scheduled_at FOR UPDATE;
 
 -- name: hold_runs
--- Walks the primary key of live_runs for one job.
-UPDATE live_runs SET held = :held WHERE slot = :slot AND job_id = :job_id AND held <> :held;
+-- Walks the primary key of live_runs for one job. Answer: when runs are ready that may be claimed from now on.
+WITH changed AS (
+    UPDATE live_runs SET held = :held WHERE slot = :slot AND job_id = :job_id AND held <> :held
+    RETURNING state, lane, held, ready_at
+)
+SELECT min(ready_at) FROM changed WHERE state = 'pending' AND lane IS NOT NULL AND NOT held;
 
 -- name: end_pending_of_job
 -- Walks the primary key of live_runs for one job.
@@ -200,5 +204,7 @@ FROM ended;
 -- name: stop_running_of_job
 -- As stop_runs does. Walks the primary key of live_runs for one job.
 UPDATE live_runs SET
-    cancel_requested = true, lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE 0 END
-WHERE slot = :slot AND job_id = :job_id AND state = 'running';
+    cancel_requested = true,
+    lease_until = CASE WHEN accepted_at IS NULL THEN lease_until ELSE least(lease_until, :now::bigint - 1) END
+WHERE slot = :slot AND job_id = :job_id AND state = 'running'
+RETURNING scheduled_at;

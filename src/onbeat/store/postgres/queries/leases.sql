@@ -143,76 +143,45 @@ FROM unnest(
 ) AS a (slot, job_id, scheduled_at, callback_token, token, until, status, duration_us)
 WHERE l.slot = ANY (ARRAY[a.slot]) AND l.job_id = a.job_id AND l.scheduled_at = a.scheduled_at;
 
--- name: next_ready_at
--- Walks live_claimable: one seek to each priority that is there.
-WITH RECURSIVE present (priority) AS (
-    SELECT (
-        SELECT max(l.priority) FROM live_runs AS l
-        WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
-            -- one slot: AND l.slot = :slot
-    )
-    UNION ALL
-    SELECT (
-        SELECT max(l.priority) FROM live_runs AS l
-        WHERE
-            l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
-            -- one slot: AND l.slot = :slot
-            AND l.priority < present.priority
-    )
-    FROM present
-    WHERE present.priority IS NOT NULL
-)
-SELECT min((
-    SELECT min(l.ready_at) FROM live_runs AS l
+-- name: first_ready
+-- The head of each line from its floor on. Walks live_claimable: one seek to each priority there is.
+SELECT asked.priority, head.ready_at
+FROM unnest(:priorities::bigint[], :floors::bigint[]) AS asked (priority, floor)
+CROSS JOIN LATERAL (
+    SELECT l.ready_at FROM live_runs AS l
     WHERE
-        l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
+        l.queue = :queue AND l.priority = asked.priority AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
         -- one slot: AND l.slot = :slot
-        AND l.priority = present.priority
-))
-FROM present;
+        AND l.ready_at >= asked.floor
+    ORDER BY l.ready_at
+    LIMIT 1
+) AS head;
 
 -- name: lease_runs
 -- Looks up how many of the first runs of all lines stand in which priority's line, without locking any, then takes so
 -- many of each line past those that others hold, and gives them the leases in their order. A row without a run says
 -- only how many were looked for. A lease never outlives the run's deadline, so live_leased serves both kinds of expiry.
--- Walks live_claimable (one seek to each priority that is there, then the beginnings of their lines: runs that wait for
--- a lane, lie in the future or belong to a paused job are in nobody's way), then the primary keys of live_runs, jobs
--- and job_versions.
-WITH RECURSIVE present (priority) AS (
-    SELECT (
-        SELECT max(l.priority) FROM live_runs AS l
-        WHERE l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
-            -- one slot: AND l.slot = :slot
-    )
-    UNION ALL
-    SELECT (
-        SELECT max(l.priority) FROM live_runs AS l
-        WHERE
-            l.queue = :queue AND l.state = 'pending' AND l.lane IS NOT NULL AND NOT l.held
-            -- one slot: AND l.slot = :slot
-            AND l.priority < present.priority
-    )
-    FROM present
-    WHERE present.priority IS NOT NULL
-),
-lines AS MATERIALIZED (
-    SELECT front.priority, count(*) AS count
+-- Walks live_claimable (one seek to each priority that is asked for, at its floor, then the beginnings of their lines:
+-- runs that wait for a lane, lie in the future or belong to a paused job are in nobody's way), then the primary keys of
+-- live_runs, jobs and job_versions.
+WITH lines AS MATERIALIZED (
+    SELECT front.priority, front.floor, count(*) AS count
     FROM (
-        SELECT present.priority
-        FROM present CROSS JOIN LATERAL (
+        SELECT asked.priority, asked.floor
+        FROM unnest(:priorities::bigint[], :floors::bigint[]) AS asked (priority, floor)
+        CROSS JOIN LATERAL (
             SELECT l.ready_at FROM live_runs AS l
             WHERE
-                l.queue = :queue AND l.priority = present.priority AND l.state = 'pending' AND l.lane IS NOT NULL
+                l.queue = :queue AND l.priority = asked.priority AND l.state = 'pending' AND l.lane IS NOT NULL
                 -- one slot: AND l.slot = :slot
-                AND NOT l.held AND l.ready_at <= :now
+                AND NOT l.held AND l.ready_at BETWEEN asked.floor AND :now
             ORDER BY l.ready_at
             LIMIT :limit
         ) AS line
-        WHERE present.priority <> ALL (:passed_over::bigint[])
-        ORDER BY line.ready_at - present.priority * :ageing_us::bigint
+        ORDER BY line.ready_at - asked.priority * :ageing_us::bigint
         LIMIT :limit
     ) AS front
-    GROUP BY front.priority
+    GROUP BY front.priority, front.floor
 ),
 taken AS MATERIALIZED (
     SELECT
@@ -225,7 +194,7 @@ taken AS MATERIALIZED (
             WHERE
                 l.queue = :queue AND l.priority = lines.priority AND l.state = 'pending' AND l.lane IS NOT NULL
                 -- one slot: AND l.slot = :slot
-                AND NOT l.held AND l.ready_at <= :now
+                AND NOT l.held AND l.ready_at BETWEEN lines.floor AND :now
             ORDER BY l.ready_at
             LIMIT lines.count
             FOR UPDATE OF l SKIP LOCKED
@@ -342,34 +311,52 @@ LEFT JOIN ended_runs AS e
     ON e.slot = asked.slot AND e.job_id = asked.job_id AND e.scheduled_at = asked.scheduled_at;
 
 -- name: lost_leases
--- Walks live_leased. What another transaction holds is passed over: it is being finished, or expired by another node.
+-- Walks live_leased from the floor. What another transaction holds is passed over: it is being finished, or expired by another node.
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, nullif(queue, ''),
     payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
 FROM live_runs
-WHERE state = 'running' AND deadline_at > 0 AND lease_until <= :now AND (lease_until < :now OR deadline_at <= :now)
+WHERE
+    state = 'running' AND deadline_at > 0 AND lease_until BETWEEN :floor AND :now
+    AND (lease_until < :now OR deadline_at <= :now)
     -- one slot: AND slot = :slot
 ORDER BY lease_until
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: overdue_retries
--- Walks live_retries; else as `lost_leases`.
+-- Walks live_retries from the floor; else as `lost_leases`.
 SELECT
     job_id, scheduled_at, state, trigger, job_version, attempt, lane, ready_at, late_after, created_at,
     first_started_at, attempt_started_at, deadline_at, lease_until, worker, cancel_requested, nullif(queue, ''),
     payload, lease_token, last_token, outcome, status, error, duration_us, free_attempts, revived_at, accepted_at, slot
 FROM live_runs
-WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at <= :now
+WHERE state = 'pending' AND deadline_at IS NOT NULL AND deadline_at BETWEEN :floor AND :now
     -- one slot: AND slot = :slot
 ORDER BY deadline_at
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
+-- name: first_overdue
+-- The first lease and the first retry that are over, whoever holds them. Walks live_leased and live_retries from the
+-- floors.
+SELECT
+    (
+        SELECT l.lease_until FROM live_runs AS l
+        WHERE l.state = 'running' AND l.deadline_at > 0 AND l.lease_until BETWEEN :leases_from AND :now
+        ORDER BY l.lease_until LIMIT 1
+    ),
+    (
+        SELECT l.deadline_at FROM live_runs AS l
+        WHERE l.state = 'pending' AND l.deadline_at IS NOT NULL AND l.deadline_at BETWEEN :retries_from AND :now
+        ORDER BY l.deadline_at LIMIT 1
+    );
+
 -- name: count_overdue
--- Walks live_leased: a lease never outlives the run's deadline.
-SELECT count(*) FROM live_runs WHERE state = 'running' AND deadline_at > 0 AND lease_until < :now AND deadline_at < :now;
+-- Walks live_leased from the floor: a lease never outlives the run's deadline.
+SELECT count(*) FROM live_runs
+WHERE state = 'running' AND deadline_at > 0 AND lease_until >= :floor AND lease_until < :now AND deadline_at < :now;
 
 -- name: report_progress
 -- The lease of a run that was not accepted yet is its worker's to extend. Walks the primary key of live_runs.
