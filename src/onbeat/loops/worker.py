@@ -52,9 +52,8 @@ REPORT_LIMIT_S = 5.0
 """How long a stop waits for the last reports to be taken."""
 
 EXTRA_CLAIM = 200
-PUT_OFF_S = 5.0
-"""A full worker takes this many runs at a time to find those for other hosts; what it finds for slow ones comes back so
-much later. Thousands of runs for a host that hangs can lie before a run for another one.
+"""A full worker takes this many runs at a time to find those for other hosts; what it finds for slow ones comes back
+later. Thousands of runs for a host that hangs can lie before a run for another one.
 """
 
 START_AT_ONCE = 64
@@ -217,11 +216,15 @@ class Worker:
         self._by_key[assignment.key] = assignment.token
 
     def _may_begin(self, assignment: Assignment, slow_hosts: frozenset[str]) -> bool:
-        if self._crowding.may_have_extra(host_of(assignment.target), slow_hosts=slow_hosts):
+        host, now, boottime = host_of(assignment.target), self._clock.now(), self._clock.boottime()
+        if self._crowding.may_have_extra(host, slow_hosts=slow_hosts):
+            self._crowding.begin(assignment.token, host, at=boottime)  # now, so that the next one of the batch sees it
             return True
-        outcome = Outcome(
-            OutcomeKind.INTERRUPTED, self._clock.now(), 0, error="its host is slow", retry_after_s=PUT_OFF_S
-        )
+        put_off_s = self._crowding.put_off(host, now=boottime)
+        if assignment.attempt > 1 and assignment.deadline_at is not None:
+            # Its max_run_time goes on meanwhile; of a first attempt it begins anew.
+            put_off_s = min(put_off_s, max(assignment.deadline_at - now, 0) / SECOND_US / 2)
+        outcome = Outcome(OutcomeKind.INTERRUPTED, now, 0, error="its host is slow", retry_after_s=put_off_s)
         self._report(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
         return False
 
@@ -339,7 +342,7 @@ class Worker:
 
     def _let_go(self, token: bytes) -> None:
         held = self._held.pop(token, None)
-        self._crowding.end(token)
+        self._crowding.end(token, at=self._clock.boottime())
         if held is not None and self._by_key.get(held.assignment.key) == token:
             del self._by_key[held.assignment.key]
 
