@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _CHUNK = 65_536
-_TUNNEL_OPEN = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_TUNNEL_OPEN = (b"HTTP/1.1 200 Connection established\r\n\r\n",)
 
 Instead = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """What it does instead of opening a tunnel."""
@@ -53,7 +53,7 @@ class ConnectProxy:
     authorization: str | None = None  # the proxy-authorization it wants; None: anybody may
     names: Mapping[str, str] = field(default_factory=dict)
     instead: Instead | None = None
-    opening: bytes = _TUNNEL_OPEN
+    opening: Sequence[bytes] = _TUNNEL_OPEN  # written piece by piece
     asked: list[Asked] = field(default_factory=list)
     through: list[bytes] = field(default_factory=list)  # what callers sent into tunnels
     tunnels: int = 0
@@ -114,7 +114,10 @@ class ConnectProxy:
             await writer.drain()
             return writer.close()
         self.tunnels += 1
-        writer.write(self.opening)
+        for piece in self.opening:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
         try:
             await asyncio.gather(self._copy(reader, ours, seen=self.through), self._copy(theirs, writer))
         finally:
@@ -140,7 +143,7 @@ async def proxying(
     authorization: str | None = None,
     names: Mapping[str, str] | None = None,
     instead: Instead | None = None,
-    opening: bytes = _TUNNEL_OPEN,
+    opening: Sequence[bytes] = _TUNNEL_OPEN,
 ) -> AsyncIterator[ConnectProxy]:
     """A proxy that listens while the block runs."""
     proxy = ConnectProxy(authorization=authorization, names=names or {}, instead=instead, opening=opening)
