@@ -5,6 +5,10 @@
 Jobs created and fires lived through per second, and the CPU of each, of this process and of PostgreSQL's. The limit,
 measured in the same run: bare batched writes of rows of the same size with the same durability. The data is made anew
 in `--directory` and removed afterwards; put it on the disk that counts.
+
+One process drives it as a node does: on PostgreSQL three batches are recorded at once (`--at-once`), on SQLite, which
+has one writer, one; and each is finished while the next one is recorded. Instants are today's, for which history has a
+partition as in production.
 """
 
 from __future__ import annotations
@@ -21,15 +25,19 @@ from bench.figures import Figure, Limit, Result, at_least, at_most
 from bench.measures import Measure, Stopwatch
 from bench.scenario import parser_of, run_alone
 from onbeat.app.process import spare_the_collector
+from onbeat.clock import host_time_us
 from onbeat.domain.model import Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, Trigger
+from onbeat.loops.dispatcher import HELPERS
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
 from onbeat.store.values import DueJob, EndRun, Finish, Finished, FirePlan, Lease, LeasedRun, LiveRun, NewJob, NewRun
 
 SECOND = 1_000_000
-START = 1_750_000_000 * SECOND
+DAY = 86_400 * SECOND
+START = host_time_us() // DAY * DAY
+AT_ONCE = {"sqlite": 1, "postgres": HELPERS + 1}
 CREATED_AT_ONCE = 5_000
 ASKED_WITH = 1_000_000
 """Jobs beside which design §8 asks for its figures."""
@@ -90,24 +98,36 @@ async def finish_all(store: Store, leased: tuple[LeasedRun, ...], *, now: int) -
     return await store.leases.finish(items, now=now, decide=never_asked)
 
 
-async def run_life_cycle(store: Store, *, fires: int, batch: int, interval_s: int) -> int:
-    """One batch is recorded while the one before it is finished, as dispatcher and worker do. Answer: the fires."""
-    decide = FixedInterval(interval_s=interval_s, until=0)
-    finishing: asyncio.Task[list[Finished]] | None = None
-    recorded = 0
-    due_at = await store.fires.next_due_at()
-    while recorded < fires and due_at is not None:
-        now = due_at + SECOND
-        decide.until = now + 30 * SECOND
-        answer = await store.fires.record_due(now=now, limit=batch, decide=decide)
-        due_at = answer.next_due_at
-        recorded += len(answer.leased)
+class LifeCycle:
+    """Fires that are recorded and finished until there were so many."""
+
+    def __init__(self, store: Store, *, fires: int, batch: int, interval_s: int) -> None:
+        self.recorded = 0
+        self._store = store
+        self._fires = fires
+        self._batch = batch
+        self._decide = FixedInterval(interval_s=interval_s, until=0)
+        self._now = START
+
+    async def run(self, *, at_once: int) -> int:
+        """Answer: the fires."""
+        await asyncio.gather(*(self._record_and_finish() for _ in range(at_once)))
+        return self.recorded
+
+    async def _record_and_finish(self) -> None:
+        """One batch is recorded while the one before it is finished, as dispatcher and worker do."""
+        finishing: asyncio.Task[list[Finished]] | None = None
+        while self.recorded < self._fires:
+            answer = await self._store.fires.record_due(now=self._now, limit=self._batch, decide=self._decide)
+            self.recorded += len(answer.leased)
+            if answer.next_due_at is not None:
+                self._now = max(self._now, answer.next_due_at + SECOND)
+                self._decide.until = self._now + 30 * SECOND
+            if finishing is not None:
+                await finishing
+            finishing = asyncio.create_task(finish_all(self._store, answer.leased, now=self._now))
         if finishing is not None:
             await finishing
-        finishing = asyncio.create_task(finish_all(store, answer.leased, now=now))
-    if finishing is not None:
-        await finishing
-    return recorded
 
 
 async def measure_store(place: Place, options: argparse.Namespace) -> list[Measure]:
@@ -118,7 +138,8 @@ async def measure_store(place: Place, options: argparse.Namespace) -> list[Measu
         await store.jobs.create(jobs, now=START)
     created = watch.stop("jobs created", options.jobs)
     watch = Stopwatch(place.server_cpu_s)
-    recorded = await run_life_cycle(store, fires=options.fires, batch=options.batch, interval_s=options.interval)
+    life = LifeCycle(store, fires=options.fires, batch=options.batch, interval_s=options.interval)
+    recorded = await life.run(at_once=options.at_once or AT_ONCE[options.engine])
     lived = watch.stop("lives of a fire", recorded)
     await store.close()
     return [created, lived]
@@ -144,7 +165,10 @@ def measure(options: argparse.Namespace) -> Result:
             name = f"CPU of PostgreSQL, {part.name}"
             figures.append(Figure(name, part.server_cpu_us, "µs each", server_asked.get(part.name), cost))
     figures.append(Figure("resident memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB"))
-    setting = f"{options.engine}, {options.jobs:,} jobs, {options.fires:,} fires in batches of {options.batch}"
+    setting = (
+        f"{options.engine}, {options.jobs:,} jobs, {options.fires:,} fires in batches of {options.batch}, "
+        f"{options.at_once or AT_ONCE[options.engine]} at once"
+    )
     return Result(setting, figures)
 
 
@@ -155,6 +179,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--fires", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--at-once", type=int, help="batches that are recorded at once; default: as a node does")
     parser.add_argument("--interval", type=int, default=60, help="seconds between two fires of a job")
     run_alone(parser, measure)
 
