@@ -32,7 +32,7 @@ check: $(VENV)/.dev ## The same with the fast tests only
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow" -n 2
 
-bench: $(VENV)/.dev ## Benchmarks in minutes: tables, and JSON in var/bench
+bench: $(VENV)/.dev ## Benchmarks in half an hour: tables, and JSON in var/bench
 	$(BIN)/python -m bench --plan quick $(ARGS)
 
 bench-full: $(VENV)/.dev ## Benchmarks in hours, with the sizes that were asked for

@@ -139,14 +139,12 @@ def judge(arrivals: Sequence[Arrival], jobs: int, due_at_s: float, *, own_cpu_s:
     first: dict[str, Arrival] = {}
     for arrival in arrivals:
         first.setdefault(arrival.webhook_id, arrival)
-    if not first:
-        raise RuntimeError("no job arrived")
     lags_ms = sorted(arrival.lag_ms for arrival in first.values())
     return Turn(
         jobs=jobs,
         arrived=len(first),
         twice=sum(count > 1 for count in times.values()),
-        last_s=max(arrival.at_s for arrival in first.values()) - due_at_s,
+        last_s=max((arrival.at_s for arrival in first.values()), default=due_at_s) - due_at_s,
         lags_ms=lags_ms,
         own_cpu_s=own_cpu_s,
         service_cpu_s=service_cpu_s,

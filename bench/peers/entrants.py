@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from bench.many_jobs import JobShape, create_jobs
 from bench.measures import cpu_s_of_server
 from bench.peers.contest import Peer, Running, Work
 from bench.peers.environment import ADAPTERS, node_modules, python_of_peers
-from bench.peers.services import CronServer, Service, kill_group, nothing, postgres, redis, sqlite_file
+from bench.peers.services import CronServer, Service, kill_group, kill_server, nothing, postgres, redis, sqlite_file
 from bench.processes import free_port
 from onbeat.domain.model import SECOND_US
 
@@ -144,13 +145,13 @@ class CronRunning:
             self.process = self.server.start()
 
     def kill(self) -> None:
-        kill_group(self.process)
+        kill_server(self.process)
 
     def stop(self) -> None:
-        self.process.terminate()
+        self.process.send_signal(signal.SIGINT)  # does not wait for those who are connected
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
-        kill_group(self.process)
+        kill_server(self.process)
 
     def pids(self) -> list[int]:
         return []
@@ -200,7 +201,7 @@ ENTRANTS: tuple[Peer, ...] = (
     Adapted(
         "APScheduler 3, memory",
         "asyncio scheduler and executor on uvloop; nothing is durable",
-        NO_HTTP.format(client="aiohttp") + ", no retries; what is in memory is gone with the process",
+        NO_HTTP.format(client="aiohttp") + ", no retries; a fire that was due while it was down is not made up for",
         nothing,
         None,
         lambda _folder: [_script("apscheduler_jobs")],
@@ -208,7 +209,7 @@ ENTRANTS: tuple[Peer, ...] = (
     Adapted(
         "APScheduler 3, SQLAlchemy",
         "the same over a SQLite file with SQLite's defaults (synchronous=FULL)",
-        NO_HTTP.format(client="aiohttp") + ", no retries; a job that has begun is not in the store any more",
+        NO_HTTP.format(client="aiohttp") + ", no retries; a job is moved on in the store when it begins",
         sqlite_file,
         lambda: _script("apscheduler_jobs", "prepare"),
         lambda _folder: [_script("apscheduler_jobs")],

@@ -140,6 +140,22 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def kill_server(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a PostgreSQL server and its children, each of which leads a group of its own."""
+    if process.poll() is not None:
+        return
+    stats = [(entry, entry / "stat") for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    children: list[int] = []
+    for entry, stat in stats:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                children.append(int(entry.name))
+    for pid in (process.pid, *children):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(30)
+
+
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to a process that leads a group, and to its children."""
     with contextlib.suppress(ProcessLookupError):

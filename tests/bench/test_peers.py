@@ -27,9 +27,11 @@ def test_lost_and_repeated_jobs_are_counted_by_their_ids() -> None:
     assert (lag_ms(turn, 0.5), lag_ms(turn, 1.0)) == (1_000, 2_000)
 
 
-def test_a_peer_that_did_nothing_has_no_figures() -> None:
-    with pytest.raises(RuntimeError, match="no job arrived"):
-        judge([], 5, 100.0, own_cpu_s=1, service_cpu_s=2)
+def test_of_a_peer_that_did_nothing_all_is_lost_and_there_is_no_lag() -> None:
+    turn = judge([], 5, 100.0, own_cpu_s=1, service_cpu_s=2)
+    assert (turn.lost, turn.twice) == (5, 0)
+    with pytest.raises(ValueError, match="nothing was measured"):
+        lag_ms(turn, 0.5)
 
 
 def test_figures_of_several_stand_in_one_table() -> None:

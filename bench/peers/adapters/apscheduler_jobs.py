@@ -1,6 +1,7 @@
-"""APScheduler 3: a date job for each fire, an asyncio scheduler, in memory or in a SQLAlchemy store (WORK_STORE).
+"""APScheduler 3: a cron job for each fire, an asyncio scheduler, in memory or in a SQLAlchemy store (WORK_STORE).
 
-No job may be dropped for being late (misfire_grace_time=None; the default is 1 s).
+No job may be dropped for being late (misfire_grace_time=None; the default is 1 s). Jobs in memory are those that the
+program declares when it starts, so after a restart too; those in a store are written once.
 """
 
 import uvloop
@@ -21,7 +22,8 @@ async def main() -> None:
     scheduler.start(paused=True)
     if PREPARES or not STORE:
         for number in range(JOBS):
-            scheduler.add_job(call, "date", run_date=DUE_AT, args=(number,), id=f"job-{number}")
+            at = {"hour": DUE_AT.hour, "minute": DUE_AT.minute}
+            scheduler.add_job(call, "cron", **at, args=(number,), id=f"job-{number}")
     if not PREPARES:
         scheduler.resume()
         await for_ever()
