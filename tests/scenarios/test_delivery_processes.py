@@ -6,8 +6,11 @@ import asyncio
 import os
 import re
 import signal
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 from pathlib import Path
 
 import httpx
@@ -16,6 +19,7 @@ from tests.support.fleet import LOOPBACK, log_beside, make_key, serving
 from tests.support.process import QUICK, ServerProcess, running
 from tests.support.receiver import Call, Receiver, receiving
 
+from onbeat.app.delivery_child import EXIT_NODE_GONE, EXIT_OTHER_VERSION
 from onbeat.app.process import EXIT_GAVE_BACK
 
 pytestmark = pytest.mark.slow
@@ -239,3 +243,43 @@ async def test_more_processes_than_attempts_are_refused(data: Path, tmp_path: Pa
     async with running(lambda _port: command, log=log_beside(data, "server.log"), env=settings) as server:
         assert await server.wait_exit() == 2
         assert "delivery_processes" in server.log.read_text()
+
+
+async def test_a_process_starts_from_the_node_s_modules_and_without_its_secrets(data: Path, tmp_path: Path) -> None:
+    # A directory where somebody keeps onbeat.toml beside the handlers of the webhooks.
+    (tmp_path / "queue.py").write_text("raise SystemExit('the wrong queue')")
+    command = ["-P", "-m", "onbeat", "serve", "--data", str(data)]
+    settings = QUICK | LOOPBACK | TWO | {"ONBEAT_PORT": "0", "PGPASSWORD": "hidden", "ONBEAT_LOG_LEVEL": "info"}
+    log = log_beside(data, "server.log")
+    async with running(lambda _port: command, log=log, env=settings, cwd=tmp_path) as server:
+        async with asyncio.timeout(30):
+            while (found := re.search(r"http://127.0.0.1:\d+", log.read_text())) is None:
+                await asyncio.sleep(0.02)
+        async with httpx.AsyncClient(base_url=found[0]) as http:
+            await until_ready(http)
+        for child in children_of(server.process.pid):
+            environment = Path(f"/proc/{child}/environ").read_bytes()
+            assert b"PATH=" in environment
+            assert not re.search(rb"(^|\0)(ONBEAT_|PG)", environment)
+        assert "delivery_process_died" not in log.read_text()
+        assert await server.stop() == 0
+
+
+async def child_told(words: bytes, *, version: str) -> int:
+    """The exit code of a delivery process that was told this."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            command = [sys.executable, "-m", "onbeat.app.delivery_child", str(theirs.fileno()), version]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+        ours.sendall(words)
+        async with asyncio.timeout(30):
+            return await process.wait()
+
+
+async def test_a_process_does_not_work_for_a_node_of_another_version() -> None:
+    assert await child_told(b"", version="0.0.1") == EXIT_OTHER_VERSION
+
+
+async def test_a_process_that_does_not_understand_its_node_leaves() -> None:
+    assert await child_told(b"\0\0\0\x01\xc1", version=metadata.version("onbeat")) == EXIT_NODE_GONE

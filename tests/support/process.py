@@ -69,13 +69,18 @@ class ServerProcess:
 
 @contextlib.asynccontextmanager
 async def running(
-    command: Callable[[int], list[str]], *, log: Path, port: int | None = None, env: dict[str, str] | None = None
+    command: Callable[[int], list[str]],
+    *,
+    log: Path,
+    port: int | None = None,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> AsyncIterator[ServerProcess]:
     """Start `python <command(port)>` and make sure that it is gone at the end."""
     chosen = port or free_port()
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *command(chosen), stdout=output, stderr=output, env=os.environ | (env or {})
+            sys.executable, *command(chosen), stdout=output, stderr=output, env=os.environ | (env or {}), cwd=cwd
         )
     server = ServerProcess(process, f"http://127.0.0.1:{chosen}", log)
     try:

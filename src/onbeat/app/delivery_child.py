@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from importlib.metadata import version
 
 import structlog
 import uvloop
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 
 EXIT_NODE_GONE = 71
 """The node hung up without a word (EX_OSERR). Leases end by themselves, as those of the node do."""
+
+EXIT_OTHER_VERSION = 78
+"""Another onbeat was installed since the node was started (EX_CONFIG): the two would misread each other."""
 
 CLAIM_WAIT_S = 20.0
 """The node answers all claims at once when it stops, so this only bounds what an idle pipe carries."""
@@ -70,7 +74,10 @@ class _Child:
         return EXIT_OK if is_drained else EXIT_GAVE_BACK
 
     async def _listen(self) -> None:
-        await self._link.listen(self._hear)
+        try:
+            await self._link.listen(self._hear)
+        except Exception as error:  # deaf, it would hold its runs for ever
+            log.critical("node_not_understood", exc_info=error)
         os._exit(EXIT_NODE_GONE)
 
     def _hear(self, word: Begin | Cancelled | Doubted | Drain) -> None:
@@ -93,9 +100,14 @@ async def _deliver(connected: socket.socket) -> int:
 
 
 def main() -> None:
-    """`python -m onbeat.app.delivery_child FD`: the number of the socket to the node that this process inherits."""
+    """`python -m onbeat.app.delivery_child FD VERSION`: the number of the socket to the node that this process
+    inherits, and which onbeat the node is.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if sys.argv[2] != (installed := version("onbeat")):
+        log.critical("node_of_another_version", node=sys.argv[2], installed=installed, remedy="start the node again")
+        sys.exit(EXIT_OTHER_VERSION)
     spare_the_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.exit(runner.run(_deliver(socket.socket(fileno=int(sys.argv[1])))))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Final
 
 import structlog
@@ -33,8 +35,12 @@ START_AGAIN_AFTER_S: Final = 1.0
 LEAVES_WITHIN_S: Final = 15.0
 """Beyond `drain_s`, a process that is told to leave may take this long before it is killed."""
 
+SILENT_AFTER_S: Final = 30.0
+"""A process asks for the time every 10 s: one that has said nothing for so long stands still."""
+
 _OWN_SETTINGS: Final = {"data", "master_key"}
-"""What a process that sends webhooks has no business with."""
+_OWN_ENVIRONMENT: Final = ("ONBEAT_", "PG")
+"""What a process that sends webhooks has no business with: the way to the database, and the key to its secrets."""
 
 
 class DeliveryProcesses:
@@ -42,12 +48,14 @@ class DeliveryProcesses:
 
     def __init__(self, settings: Settings, *, services: Services, metrics: Metrics, node: str) -> None:
         count = settings.delivery_processes
+        started_as = version("onbeat")  # read now: another one may be installed when a process is started again
         share, rest = divmod(settings.workers, count)
         self._drain_s = settings.drain_s
         self._processes = [
             _DeliveryProcess(
                 f"{node}/{number + 1}",
                 Begin(share + (number < rest), settings.model_dump_json(exclude=_OWN_SETTINGS)),
+                started_as=started_as,
                 services=services,
                 metrics=metrics,
             )
@@ -64,7 +72,7 @@ class DeliveryProcesses:
 
     @property
     def missing(self) -> list[str]:
-        """The loops whose process is not there now."""
+        """The loops whose process is not there now, has not said a word yet, or stands still."""
         pairs = zip(self._loops, self._processes, strict=True)
         return [loop.name for loop, process in pairs if not process.is_there]
 
@@ -96,9 +104,10 @@ class DeliveryProcesses:
 class _DeliveryProcess:
     """One of them, over all its lives."""
 
-    def __init__(self, name: str, begin: Begin, *, services: Services, metrics: Metrics) -> None:
+    def __init__(self, name: str, begin: Begin, *, started_as: str, services: Services, metrics: Metrics) -> None:
         self._name = name
         self._begin = begin
+        self._started_as = started_as
         self._services = services
         self._metrics = metrics
         self._end: PipeEnd | None = None
@@ -107,17 +116,19 @@ class _DeliveryProcess:
 
     @property
     def is_there(self) -> bool:
-        return self._end is not None
+        return self._end is not None and self._end.silent_s < SILENT_AFTER_S
 
     async def live(self) -> float:
         """Start it and serve it until it is gone. Answer: after how long to start it again."""
         if self._is_leaving:
             return START_AGAIN_AFTER_S
         ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "onbeat.app.delivery_child", str(theirs.fileno())]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
-        self._process = process
+        try:
+            with theirs:
+                process = self._process = await self._start(theirs)
+        except BaseException:
+            ours.close()
+            raise
         try:
             code = await self._serve(ours, process)
         finally:
@@ -156,6 +167,12 @@ class _DeliveryProcess:
         self._is_leaving = True
         if self._end is not None:
             self._end.hang_up()
+
+    async def _start(self, connected: socket.socket) -> asyncio.subprocess.Process:
+        # -P: modules come from where the node's come from, never from files that happen to lie where it was started.
+        command = [sys.executable, "-P", "-m", "onbeat.app.delivery_child", str(connected.fileno()), self._started_as]
+        environment = {name: text for name, text in os.environ.items() if not name.startswith(_OWN_ENVIRONMENT)}
+        return await asyncio.create_subprocess_exec(*command, pass_fds=[connected.fileno()], env=environment)
 
     async def _serve(self, connected: socket.socket, process: asyncio.subprocess.Process) -> int:
         frames: Frames[Call] = await Frames.open(connected, reads=Call)

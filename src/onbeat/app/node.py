@@ -202,7 +202,7 @@ class _Node:
             nodes=services.nodes,
             clock=services.clock,
             counts=services.store.counts,
-            failing_loops=lambda: [*self._supervisor.failing, *self._delivering.missing],
+            failing_loops=lambda: list(dict.fromkeys([*self._supervisor.failing, *self._delivering.missing])),
             is_stopping=lambda: self._stop.is_set,
             metrics=self._metrics,
             allowed_hosts=self._settings.allowed_hosts,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Iterable
 
 import structlog
@@ -38,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class PipeEnd:
-    """Serves one worker until it hangs up. What was granted and reached it no more is given back."""
+    """Serves one worker until it hangs up. What is granted after that is given back."""
 
     def __init__(self, frames: Frames[Call], *, leasing: Leasing, clock: Clock, metrics: Metrics) -> None:
         self._frames = frames
@@ -47,12 +49,19 @@ class PipeEnd:
         self._metrics = metrics
         self._answering: set[asyncio.Task[None]] = set()
         self._is_cut = False
+        self._heard_at = -math.inf  # on the boot clock
         self._held: set[bytes] = set()  # tokens of what the worker has
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the worker has said nothing."""
+        return self._clock.boottime() - self._heard_at
 
     async def serve(self) -> None:
         """Answer until the worker is gone. Calls do not wait for each other."""
         try:
             async for call in self._frames.read_all():
+                self._heard_at = self._clock.boottime()
                 task = asyncio.create_task(self._answer(call))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
@@ -87,13 +96,15 @@ class PipeEnd:
         except Exception as error:
             log.error("call_failed", call=type(call).__name__, exc_info=error)
             answer = Refused(call.number, "the node could not do it; its log says why")
-        try:
-            if self._is_cut:
-                raise ConnectionResetError
-            await self._frames.send(answer)
-        except ConnectionError:
+        if self._is_cut:
             if isinstance(answer, Granted):
-                await self._leasing.release([(run.key, run.token) for run in answer.runs])
+                with contextlib.suppress(OnbeatError):  # their leases end by themselves
+                    await self._leasing.release([(run.key, run.token) for run in answer.runs])
+            return
+        # The worker may have read all of an answer whose sending fails, and begun: what was granted is left to its
+        # leases, or an at_most_once run would be sent twice.
+        with contextlib.suppress(ConnectionError):
+            await self._frames.send(answer)
 
     async def _do(self, call: Call) -> Answer:
         leasing = self._leasing
@@ -117,7 +128,9 @@ class PipeEnd:
                 self._note_gone(token for _key, token in held)
                 return Counted(number, released)
             case ReadClock(number):
-                await self._clock.refresh()
+                # While the database is away, the node's clock goes on, and so does a process that starts meanwhile.
+                with contextlib.suppress(OnbeatError):
+                    await self._clock.refresh()
                 return Counted(number, self._clock.now())
 
     def _note_granted(self, runs: list[Assignment]) -> None:

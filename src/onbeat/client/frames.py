@@ -57,5 +57,5 @@ class Frames(Generic[Message]):
             yield self._decoder.decode(body)
 
     def close(self) -> None:
-        """Hang up: the other end reads no more."""
-        self._writer.close()
+        """Hang up at once. What the other end has not taken is dropped: it may stand still for ever."""
+        self._writer.transport.abort()
