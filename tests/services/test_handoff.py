@@ -114,7 +114,7 @@ async def test_those_who_wait_get_runs_in_turn() -> None:
 async def test_a_dispatcher_waits_for_workers_that_come_and_go_and_for_no_others() -> None:
     handoff = Handoff()
     assert await handoff.wait_for_room(limit_s=60) == 0  # nobody has had work lately: nobody will be back soon
-    handoff.note_work()
+    handoff.note_work(None)
     waiting = asyncio.create_task(handoff.wait_for_room(limit_s=60))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -124,9 +124,9 @@ async def test_a_dispatcher_waits_for_workers_that_come_and_go_and_for_no_others
 
 async def test_a_dispatcher_that_waits_in_vain_goes_on() -> None:
     handoff = Handoff()
-    handoff.note_work()
+    handoff.note_work(None)
     assert await handoff.wait_for_room(limit_s=60) == 0
-    handoff.note_work()
+    handoff.note_work(None)
     assert await handoff.wait_for_room(limit_s=0) == 0
 
 
@@ -134,5 +134,13 @@ async def test_what_another_transaction_has_reserved_is_no_room() -> None:
     handoff = Handoff()
     handoff.park("a", queue=None, capacity=3)
     handoff.reserve(until=99)
-    handoff.park("b", queue="mail", capacity=2)
+    handoff.park("b", queue=None, capacity=2)
+    assert await handoff.wait_for_room(limit_s=0) == 2
+
+
+async def test_whoever_waits_for_a_queue_without_work_is_no_room() -> None:
+    handoff = Handoff()
+    handoff.park("a", queue="mail", capacity=2)
+    assert await handoff.wait_for_room(limit_s=0) == 0
+    handoff.note_work("mail")
     assert await handoff.wait_for_room(limit_s=0) == 2

@@ -67,3 +67,18 @@ async def test_no_fire_is_held_longer_than_this_after_it_was_due(
     scheduler.handoff.park("worker", queue=None, capacity=1)
     report = await scheduler.dispatch.fire_due()
     assert (len(report.batch.leased), report.batch.pending, report.full) == (1, 5, False)
+
+
+async def test_a_worker_that_waits_for_a_queue_without_work_makes_no_small_batches(scheduler: Scheduler) -> None:
+    scheduler.handoff.park("mailer", queue="mail", capacity=1)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (0, JOBS, False)
+
+
+async def test_workers_of_a_queue_that_has_work_are_waited_for_as_all_are(scheduler: Scheduler) -> None:
+    scheduler.handoff.note_work("mail")
+    scheduler.handoff.park("mailer", queue="mail", capacity=1)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (0, 1, True)
+    report = await scheduler.dispatch.fire_due()  # what is due is not what they wait for: no other batch like that
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (0, JOBS - 1, False)

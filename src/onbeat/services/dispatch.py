@@ -89,6 +89,7 @@ class Dispatch:
         self._recovery = recovery
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
+        self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
         self.has_more = False  # more was due when the last batch was recorded
         self._share: Share | None = None
         self._filling = asyncio.Lock()
@@ -132,11 +133,14 @@ class Dispatch:
             slots=None if self._share is None else self._share.own,
         )
         self._oldest_due_at = report.batch.next_due_at
+        self._room_was_for_others = limit < BATCH and report.batch.pending > len(report.batch.leased)
         self.has_more = report.full
         return report
 
     async def _wait_for_room(self) -> int:
         """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
+        if self._room_was_for_others:
+            return BATCH
         now = self._clock.now()
         due_at = now if self._oldest_due_at is None else min(self._oldest_due_at, now)
         left_us = due_at + (HELD_US if self.is_alone else HELD_AMONG_NODES_US) - now

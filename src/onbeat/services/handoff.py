@@ -90,7 +90,7 @@ class Handoff:
         self.closed = False
         self.wakes = 0  # how often runs became claimable: whoever looks outside the line compares it
         self._has_answered = False  # since the last reservation
-        self._worked_at = 0.0  # when a claim was last answered with work, on the event loop's clock
+        self._worked_at: dict[str | None, float] = {}  # by queue: when a claim got work, on the event loop's clock
         self._came = Wake()  # a claim stands in line
         self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
@@ -108,9 +108,9 @@ class Handoff:
         self._came.set()
         return claim
 
-    def note_work(self) -> None:
+    def note_work(self, queue: str | None) -> None:
         """A claim was answered with work, from here or from the database."""
-        self._worked_at = asyncio.get_running_loop().time()
+        self._worked_at[queue] = asyncio.get_running_loop().time()
 
     def leave(self, claim: Parked) -> None:
         """Stop waiting. Runs that a transaction under way leases to this claim are given back by the dispatcher."""
@@ -146,19 +146,27 @@ class Handoff:
                 await asyncio.sleep(0)
 
     async def wait_for_room(self, *, limit_s: float) -> int:
-        """How many runs those in line would take. Where nobody is, wait up to `limit_s`, as long as workers come and
-        go: they take a fire with one write less than a run that was recorded before they came.
+        """How many runs those in line would take, by what they took lately. Where there is no room, wait up to
+        `limit_s`, as long as workers come and go: they take a fire with one write less than a run that was recorded
+        before they came.
         """
         time = asyncio.get_running_loop().time
         ends_at = time() + limit_s
-        while (
-            not (room := self._room()) and (left_s := min(ends_at, self._worked_at + COMES_BACK_WITHIN_S) - time()) > 0
-        ):
+        while not (room := self._room(now=time())):
+            left_s = min(ends_at, max(self._worked_at.values(), default=0.0) + COMES_BACK_WITHIN_S) - time()
+            if left_s <= 0:
+                break
             await self._came.wait(left_s)
         return room
 
-    def _room(self) -> int:
-        return sum(claim.capacity for claim in self._parked if not claim.reserved)
+    def _room(self, *, now: float) -> int:
+        # Whoever waits for a queue that has had nothing to do will take none of what is due now either.
+        busy = {queue for queue, at in self._worked_at.items() if now < at + COMES_BACK_WITHIN_S}
+        return sum(
+            claim.capacity
+            for claim in self._parked
+            if not claim.reserved and (claim.queue is None or claim.queue in busy)
+        )
 
     def reserve(self, *, until: int) -> Reservation:
         """Set aside everything that waits now. `until` is the lease's end for runs handed over."""
@@ -199,6 +207,6 @@ class Handoff:
         self._parked.remove(claim)
         if runs:
             self._has_answered = True
-            self.note_work()
+            self.note_work(claim.queue)
         claim.runs.set_result(runs)
         claim.wake.set()

@@ -141,7 +141,7 @@ class Leasing:
         leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
         runs = await self._store.leases.claim(leases, now=now, queue=queue)
         if runs:
-            self._handoff.note_work()
+            self._handoff.note_work(queue)
         return runs
 
     async def _stand_in_line(
