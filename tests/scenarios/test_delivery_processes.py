@@ -265,6 +265,24 @@ async def test_a_process_starts_from_the_node_s_modules_and_without_its_secrets(
         assert await server.stop() == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_while_the_processes_start_is_quiet_and_gives_nothing_back(
+    data: Path, number: signal.Signals
+) -> None:
+    async with serving(data, settings=TWO) as server:
+        async with asyncio.timeout(60):
+            while len(children := children_of(server.process.pid)) < 2:
+                await asyncio.sleep(0.005)
+        assert all(os.getsid(child) == child for child in children)  # no terminal interrupts it
+        if number == signal.SIGTERM:  # as a service manager does it
+            for child in children:
+                os.kill(child, number)
+        os.kill(server.process.pid, number)
+        assert await server.wait_exit() == 0
+        await until_gone(children)
+        assert "Traceback" not in server.log.read_text()
+
+
 async def child_told(words: bytes, *, version: str) -> int:
     """The exit code of a delivery process that was told this."""
     ours, theirs = socket.socketpair()

@@ -1,7 +1,7 @@
 """A delivery process: a child of a node that sends webhooks, and nothing else. Started by app/delivery_processes.py.
 
-It never sees the database, and lives as long as its node: signals of a terminal or a service manager, which reach the
-whole group, are the node's to answer, and once the node is gone it leaves at once, as if both had been one process.
+It never sees the database, and lives as long as its node: signals of a service manager, which reach all processes of a
+node, are the node's to answer, and once the node is gone it leaves at once, as if both had been one process.
 """
 
 from __future__ import annotations

@@ -150,10 +150,10 @@ class _DeliveryProcess:
             self._end.doubt(key)
 
     async def drain(self, limit_s: float) -> int:
-        """Answer: its exit code; one that was not there has nothing to drain."""
+        """Answer: its exit code; one that was not there, or has not begun, has nothing to drain."""
         self._is_leaving = True
         process = self._process
-        if process is None or self._end is None:
+        if process is None or self._end is None or not self._end.was_heard:
             self.hang_up()
             return EXIT_OK
         self._end.drain()
@@ -172,7 +172,10 @@ class _DeliveryProcess:
         # -P: modules come from where the node's come from, never from files that happen to lie where it was started.
         command = [sys.executable, "-P", "-m", "onbeat.app.delivery_child", str(connected.fileno()), self._started_as]
         environment = {name: text for name, text in os.environ.items() if not name.startswith(_OWN_ENVIRONMENT)}
-        return await asyncio.create_subprocess_exec(*command, pass_fds=[connected.fileno()], env=environment)
+        # In a session of its own, an interrupt at the terminal does not reach it before it can ignore one.
+        return await asyncio.create_subprocess_exec(
+            *command, pass_fds=[connected.fileno()], env=environment, start_new_session=True
+        )
 
     async def _serve(self, connected: socket.socket, process: asyncio.subprocess.Process) -> int:
         frames: Frames[Call] = await Frames.open(connected, reads=Call)

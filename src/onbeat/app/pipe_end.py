@@ -53,6 +53,11 @@ class PipeEnd:
         self._held: set[bytes] = set()  # tokens of what the worker has
 
     @property
+    def was_heard(self) -> bool:
+        """Has the worker ever said anything?"""
+        return self._heard_at > -math.inf
+
+    @property
     def silent_s(self) -> float:
         """For how long the worker has said nothing."""
         return self._clock.boottime() - self._heard_at
