@@ -32,6 +32,11 @@ from onbeat.store.values import Finish, Finished, LeaseStatus
 CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
 
+LARGEST_REPORT_BYTES: Final = 4 * 1_048_576
+"""Of JSON in one report: a quarter of what a server reads. What a receiver answers makes up to 55 kB of it, and a report
+that is refused for its size would be refused each time.
+"""
+
 
 class _Statuses(msgspec.Struct, frozen=True):
     runs: tuple[WireStatus, ...]
@@ -118,9 +123,12 @@ class HttpLink:
         return await self._statuses(self._beats, "/v1/runs/permit", held)
 
     async def finish(self, items: Sequence[Finish]) -> list[Finished]:
-        """Report the end of attempts."""
-        answer = await self._post(self._calls, "/v1/runs/finish", {"runs": [finish_to_wire(item) for item in items]})
-        return [finished_from_wire(run) for run in msgspec.json.decode(answer, type=_Results).runs]
+        """Report the end of attempts. Where a later part fails, all of it may be reported again."""
+        finished: list[Finished] = []
+        for part in _in_reports([msgspec.json.encode(finish_to_wire(item)) for item in items]):
+            answer = await self._post(self._calls, "/v1/runs/finish", {"runs": part})
+            finished += [finished_from_wire(run) for run in msgspec.json.decode(answer, type=_Results).runs]
+        return finished
 
     async def release(self, held: Sequence[Held]) -> int:
         """Give attempts back."""
@@ -156,6 +164,19 @@ class HttpLink:
 def _in_calls(held: Sequence[Held]) -> list[Sequence[Held]]:
     """One call, also where nothing is held, or as many as it takes."""
     return [held[start : start + LARGEST_CALL] for start in range(0, max(len(held), 1), LARGEST_CALL)]
+
+
+def _in_reports(items: Sequence[bytes]) -> list[list[msgspec.Raw]]:
+    """One report, or as many as it takes."""
+    parts: list[list[msgspec.Raw]] = [[]]
+    size = 0
+    for item in items:
+        size += len(item)
+        if size > LARGEST_REPORT_BYTES and parts[-1]:
+            parts.append([])
+            size = len(item)
+        parts[-1].append(msgspec.Raw(item))
+    return parts
 
 
 def _accepted(answer: httpx.Response) -> bytes:
