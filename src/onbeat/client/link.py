@@ -33,7 +33,7 @@ CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
 
 LARGEST_REPORT_BYTES: Final = 4 * 1_048_576
-"""Of JSON in one report: a quarter of what a server reads. What a receiver answers makes up to 55 kB of it, and a report
+"""Of JSON in one report: a quarter of what a server reads. What a receiver answers makes up to 55 kB of it. A report
 that is refused for its size would be refused each time.
 """
 
