@@ -137,6 +137,8 @@ def load_settings(
     values.update(_from_file(file, environment))
     values.update(_from_environment(environment))
     values.update({name: value for name, value in (overrides or {}).items() if value is not None})
+    for name, value in values.items():
+        _check_text(name, value)
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -145,6 +147,15 @@ def load_settings(
         known = ", ".join(Settings.model_fields)
         remedy = f"known settings: {known}" if first["type"] == "extra_forbidden" else "see docs/configuration.md"
         raise ConfigError(f"setting {name}: {first['msg']}", field=name, remedy=remedy) from None
+
+
+def _check_text(name: str, value: object) -> None:
+    """Raises ConfigError where the environment or a command line gave bytes that are no text."""
+    try:
+        for text in value if isinstance(value, (list, tuple)) else (value,):
+            str(text).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"setting {name}: not UTF-8 text", field=name) from None
 
 
 def _from_file(file: Path | None, environment: Mapping[str, str]) -> dict[str, object]:

@@ -64,3 +64,9 @@ def test_delivery_processes_share_the_attempts() -> None:
     assert load_settings(environment={"ONBEAT_WORKERS": "2", "ONBEAT_DELIVERY_PROCESSES": "2"}).delivery_processes == 2
     with pytest.raises(ConfigError, match=r"delivery_processes: .* more processes than the 2 attempts of `workers`"):
         load_settings(environment={"ONBEAT_WORKERS": "2", "ONBEAT_DELIVERY_PROCESSES": "3"})
+
+
+@pytest.mark.parametrize("name", ["ALLOW_HOSTS", "HOST", "DATA"])
+def test_bytes_that_are_no_text_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name.lower()}: not UTF-8 text"):
+        load_settings(environment={f"ONBEAT_{name}": "a\udcff"})
