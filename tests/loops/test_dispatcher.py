@@ -11,9 +11,8 @@ from tests.support.scheduler import Scheduler, every, scheduling
 
 from onbeat.domain.model import MisfirePolicy
 from onbeat.domain.rendezvous import Share
-from onbeat.loops.dispatcher import HELPERS, LOOK_AMONG_NODES_EVERY_S, LOOK_EVERY_S, dispatcher_loops
+from onbeat.loops.dispatcher import LOOK_AMONG_NODES_EVERY_S, LOOK_EVERY_S, dispatcher_loop
 from onbeat.loops.loop import Loop
-from onbeat.loops.supervisor import Supervisor
 from onbeat.services import dispatch as dispatch_module
 from onbeat.services.wake import Wake
 from onbeat.store.values import FiredBatch, Page, RunFilter
@@ -34,7 +33,7 @@ class OneSleep(Wake):
 
 async def first_sleep(scheduler: Scheduler) -> float | None:
     wake = OneSleep()
-    (wake.loop,) = dispatcher_loops(scheduler.dispatch, clock=scheduler.clock, wake=wake, metrics=Metrics(), helpers=0)
+    wake.loop = dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, wake=wake, metrics=Metrics())
     await wake.loop.run()
     return wake.length_s
 
@@ -57,22 +56,16 @@ async def test_the_dispatcher_sleeps_until_a_clock_is_due_but_no_longer_than_thi
         assert await first_sleep(scheduler) == pytest.approx(0.1)
 
 
-async def test_while_more_is_due_than_a_batch_takes_several_are_recorded_at_once_and_each_fire_once(
+async def test_batches_that_are_recorded_at_once_record_each_fire_once(
     either_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 10)
     async with scheduling(either_database) as scheduler:
         jobs = [await scheduler.job(every(3_600), misfire=MisfirePolicy(policy="catch_up", max=2)) for _ in range(75)]
         scheduler.clock.advance(3_600)
-        together = Together(scheduler, HELPERS + 1, monkeypatch)
-        loops = dispatcher_loops(scheduler.dispatch, clock=scheduler.clock, wake=Wake(), metrics=Metrics())
-        supervisor = Supervisor(on_failure=lambda: None)
-        supervisor.start(loops)
-        async with asyncio.timeout(20):
-            await together.met.wait()
-            while together.recorded < len(jobs):
-                await asyncio.sleep(0.001)
-        await supervisor.stop()
+        together = Together(scheduler, 3, monkeypatch)
+        while together.recorded < len(jobs):
+            await asyncio.gather(*(scheduler.dispatch.fire_due() for _ in range(4)))
         runs = await scheduler.store.runs.find(RunFilter(), Page(limit=100))
         assert sorted(run.key.job_id for run in runs) == sorted(job.job_id for job in jobs)
         assert together.conflicts == 0

@@ -25,7 +25,7 @@ from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import format_job_id, format_run_id
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
-from onbeat.loops.dispatcher import dispatcher_loops
+from onbeat.loops.dispatcher import dispatcher_loop
 from onbeat.loops.hints import hints_loop
 from onbeat.loops.loop import Loop
 from onbeat.loops.maintenance import (
@@ -133,21 +133,12 @@ class _Node:
 
     def _firing(self) -> list[Loop]:
         services = self._services
-        is_shared = services.store.is_shared
-        loops = list(
-            dispatcher_loops(
-                services.dispatch,
-                clock=services.clock,
-                wake=services.dispatch_wake,
-                metrics=self._metrics,
-                # A data file has one writer. On PostgreSQL helpers are left out, too: with them a node that was behind
-                # recorded 90 % of its fires for nobody, and fell further behind (bench.end_to_end).
-                helpers=0,
-            )
+        dispatcher = dispatcher_loop(
+            services.dispatch, clock=services.clock, wake=services.dispatch_wake, metrics=self._metrics
         )
-        if is_shared:
-            loops.append(sweeper_loop(services.dispatch, metrics=self._metrics))
-        return loops
+        if not services.store.is_shared:
+            return [dispatcher]
+        return [dispatcher, sweeper_loop(services.dispatch, metrics=self._metrics)]
 
     def _make_delivering(self) -> Deliverer | DeliveryProcesses:
         services, settings = self._services, self._settings

@@ -90,7 +90,6 @@ class Dispatch:
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
-        self.has_more = False  # more was due when the last batch was recorded
         self._share: Share | None = None
         self._filling = asyncio.Lock()
         self._reserving = asyncio.Lock()  # of several batches at once, one after the other looks who waits for work
@@ -134,7 +133,6 @@ class Dispatch:
         )
         self._oldest_due_at = report.batch.next_due_at
         self._room_was_for_others = limit < BATCH and report.batch.pending > len(report.batch.leased)
-        self.has_more = report.full
         return report
 
     async def _wait_for_room(self) -> int:
