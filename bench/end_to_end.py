@@ -2,7 +2,8 @@
 
     python -m bench.end_to_end [--engine sqlite|postgres] [--nodes 1] [--workers 0] [--rate 6000] [--seconds 30]
 
-How it is set up says bench/rig.py. With `--workers` N the nodes deliver nothing and N `onbeat worker` processes do.
+How it is set up says bench/rig.py. With `--workers` N the nodes deliver nothing and N `onbeat worker` processes do;
+with `--delivery-processes` N each node has N children that do.
 Limits, measured in the same run: a bare `httptools` loop against the same receiver, and the rows of a fire written in
 batches to the same database by nobody else. CPU is told per fire and by process.
 """
@@ -29,6 +30,7 @@ def measure(options: argparse.Namespace) -> Result:
             engine=options.engine,
             nodes=options.nodes,
             workers=options.workers,
+            delivery_processes=options.delivery_processes,
             attempts=options.attempts,
             jobs=options.jobs,
         )
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, default="sqlite")
     parser.add_argument("--nodes", type=int, default=1, help="`onbeat serve`; more than one only on PostgreSQL")
     parser.add_argument("--workers", type=int, default=0, help="`onbeat worker`; 0: the nodes deliver themselves")
+    parser.add_argument("--delivery-processes", type=int, default=0, help="of each node, beside it")
     parser.add_argument("--rate", type=int, default=6_000, help="fires that are due at every full second")
     parser.add_argument("--seconds", type=int, default=30, help="that are measured")
     parser.add_argument("--attempts", type=int, default=2_000, help="at once, of each process that delivers")

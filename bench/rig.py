@@ -26,6 +26,7 @@ from tests.support.postgres import MASTER_KEY
 from bench.databases import Place, fresh_place
 from bench.figures import Figure, Limit
 from bench.many_jobs import JobShape, create_jobs, make_schema
+from bench.measures import cpu_s_of_server
 from bench.processes import cpu_s, free_port, onbeat, wait_until_logged, wait_until_up
 from bench.sender import measure_bare
 from bench.sink import Arrival, Sink, receiving
@@ -53,6 +54,8 @@ class Load:
     """`onbeat serve`; more than one only on PostgreSQL."""
     workers: int = 0
     """`onbeat worker`. 0: the nodes deliver; otherwise they do not."""
+    delivery_processes: int = 0
+    """Of each node. Its CPU is told with theirs."""
     attempts: int = 2_000
     """At once, of each process that delivers."""
     jobs: int = 0
@@ -90,6 +93,8 @@ class Seen:
         """For the head of a table."""
         load = self.load
         processes = f"{load.nodes} node(s)" + (f" and {load.workers} worker(s)" if load.workers else "")
+        if load.delivery_processes:
+            processes += f" with {load.delivery_processes} delivery process(es)"
         return f"{load.engine}, {processes}, {load.rate:,} due a second for {load.seconds} s, receiver {self.receiver}"
 
     def per_second(self) -> Figure:
@@ -171,6 +176,7 @@ def _started(load: Load, place: Place, key: str, folder: Path) -> Iterator[Calla
     """All processes of onbeat. Answer: reads their CPU seconds."""
     ports = [free_port() for _ in range(load.nodes)]
     settings = _OPEN | {"workers": "0" if load.workers else str(load.attempts), "master_key": MASTER_KEY}
+    settings |= {"delivery_processes": str(load.delivery_processes)}
     with contextlib.ExitStack() as stack:
         nodes = [
             stack.enter_context(onbeat("serve", "--data", place.data, "--port", str(port), settings=settings)).pid
@@ -192,7 +198,7 @@ def _started(load: Load, place: Place, key: str, folder: Path) -> Iterator[Calla
             wait_until_logged(log, "worker_started")
 
         def used() -> dict[str, float]:
-            spent = {"nodes": sum(map(cpu_s, nodes))}
+            spent = {"nodes": sum(map(cpu_s_of_server, nodes))}
             if workers:
                 spent["workers"] = sum(map(cpu_s, workers))
             if place.engine == "postgres":
