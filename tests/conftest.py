@@ -13,10 +13,8 @@ from tests.support.postgres import MASTER_KEY, Databases, running_postgres
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    """Makes fresh databases on a real server. It flushes nothing: one that is dropped would flush all files of
-    all of them. Nobody takes the power away here, and those who crash a server have one of their own.
-    """
-    with running_postgres(flushes=False) as server:
+    """Makes fresh databases on a real server."""
+    with running_postgres() as server:
         yield Databases(server)
 
 

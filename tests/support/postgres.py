@@ -42,12 +42,10 @@ _numbers = itertools.count(1)
 
 
 class PostgresServer:
-    """One server on a free port of 127.0.0.1, with production's durability unless told otherwise."""
+    """One server on a free port of 127.0.0.1, with production's durability."""
 
-    def __init__(self, directory: Path, *, flushes: bool = True) -> None:
-        """`flushes` False: what is written is safe from the death of every process, and not from a loss of power."""
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._flushes = flushes
         self.data = directory / "data"
         self.port = 0
         self._as_user: dict[str, Any] = {}
@@ -103,7 +101,6 @@ class PostgresServer:
             "max_wal_size": "2GB",
             "logging_collector": "off",
             "timezone": "UTC",
-            "fsync": "on" if self._flushes else "off",
         }
         command = [str(self._bin / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
@@ -149,13 +146,13 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def running_postgres(*, flushes: bool = True) -> Iterator[PostgresServer]:
+def running_postgres() -> Iterator[PostgresServer]:
     """A server that ends with the block, or with the process if that is killed."""
     directory = Path(tempfile.mkdtemp(prefix="onbeat-postgres-"))
     directory.chmod(0o755)
     with _guarded(directory):
         try:
-            server = PostgresServer(directory, flushes=flushes)
+            server = PostgresServer(directory)
             server.create()
             server.start()
             try:
