@@ -73,7 +73,11 @@ def test_upgrade_says_from_and_to_and_again_changes_nothing(call: Call, database
         shown = call("db", "upgrade", "--data", empty, "--json")
         newest = shown.json["to"]
         assert (shown.code, shown.json["from"]) == (0, 0)
-        assert call("db", "upgrade", "--data", empty, "--json").json == {"from": newest, "to": newest}
+        assert call("db", "upgrade", "--data", empty, "--json").json == {
+            "from": newest,
+            "to": newest,
+            "distributed": False,
+        }
         assert call("db", "check", "--data", empty, "--json").json["problems"] == []
 
 
