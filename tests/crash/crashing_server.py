@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onbeat.app import node as node_module
+from onbeat.app import deliverer as deliverer_module
 from onbeat.app import services as services_module
 from onbeat.app.node import DevMode, serve
 from onbeat.config import Settings
@@ -113,7 +113,7 @@ def main() -> None:
 
     # The composition root picks both up by name: the process is the product's own but for these two.
     setattr(services_module, "open_store", open_crashing)
-    setattr(node_module, "Sender", CrashingSender)
+    setattr(deliverer_module, "Sender", CrashingSender)
     settings = Settings.model_validate(
         {
             "data": data,
