@@ -92,7 +92,6 @@ class Dispatch:
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
         self._share: Share | None = None
         self._filling = asyncio.Lock()
-        self._reserving = asyncio.Lock()  # of several batches at once, one after the other looks who waits for work
 
     @property
     def is_alone(self) -> bool:
@@ -113,14 +112,9 @@ class Dispatch:
         `only`: of this one job, in whichever slot.
         """
         await self._clock.refresh()
-        if only is None:
-            async with self._reserving:
-                room = await self._wait_for_room()
-                now = self._clock.now()
-                reservation = await self._reserve(now=now)
-        else:
-            room, now = BATCH, self._clock.now()
-            reservation = await self._reserve(now=now)
+        room = BATCH if only is not None else await self._wait_for_room()
+        now = self._clock.now()
+        reservation = await self._reserve(now=now)
         is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
         limit = BATCH * BATCHES_BEHIND if is_behind else room
         report = await self._record(
