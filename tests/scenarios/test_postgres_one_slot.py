@@ -9,14 +9,12 @@ import contextlib
 import functools
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.support.accounting import planned_instants, recorded_instants
 from tests.support.citus import SCHEMA, spread
 from tests.support.database import look
-from tests.support.fleet import LOOPBACK, make_key
+from tests.support.fleet import make_key, two_nodes
 from tests.support.postgres import DEFAULT_SLOTS, MASTER_KEY, Databases
-from tests.support.process import QUICK, running
 from tests.support.receiver import Call, receiving
 
 pytestmark = pytest.mark.slow
@@ -40,21 +38,8 @@ async def test_nodes_fire_every_instant_and_go_on_when_one_is_killed(
 
     async with contextlib.AsyncExitStack() as stack:
         receiver = await stack.enter_async_context(receiving(answer))
-        servers = [
-            await stack.enter_async_context(
-                running(
-                    lambda port: ["-m", "onbeat", "serve", "--port", str(port)],
-                    log=tmp_path / f"{name}.log",
-                    env=QUICK | LOOPBACK | {"ONBEAT_DATA": url, "ONBEAT_LEASE_S": "10", "ONBEAT_HEARTBEAT_S": "2"},
-                )
-            )
-            for name in ("one", "two")
-        ]
-        for server in servers:
-            assert await server.wait_ready()
-        http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=servers[0].url, headers={"authorization": f"Bearer {key}"}, timeout=20)
-        )
+        longer = {"ONBEAT_LEASE_S": "10", "ONBEAT_HEARTBEAT_S": "2"}
+        servers, http = await stack.enter_async_context(two_nodes(url, key, logs=tmp_path, settings=longer))
         ids = []
         for number in range(JOBS):
             body = {

@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import asyncpg
-import httpx
 import pytest
 from tests.support.accounting import planned_instants, recorded_instants
 from tests.support.database import look
-from tests.support.fleet import LOOPBACK, make_key
+from tests.support.fleet import make_key, two_nodes
 from tests.support.pgbouncer import pooling, until_it_answers
 from tests.support.postgres import MASTER_KEY, Databases
-from tests.support.process import QUICK, running
 from tests.support.receiver import Call, receiving
 
 pytestmark = pytest.mark.slow
@@ -54,21 +52,7 @@ async def test_no_instant_is_lost_while_connections_are_ended_and_the_pooler_die
         url = pooler.url(direct)
         await until_it_answers(url)
         key = await make_key(url, "admin")
-        servers = [
-            await stack.enter_async_context(
-                running(
-                    lambda port: ["-m", "onbeat", "serve", "--port", str(port)],
-                    log=tmp_path / f"{name}.log",
-                    env=QUICK | LOOPBACK | {"ONBEAT_DATA": url},
-                )
-            )
-            for name in ("one", "two")
-        ]
-        for server in servers:
-            assert await server.wait_ready()
-        http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=servers[0].url, headers={"authorization": f"Bearer {key}"}, timeout=20)
-        )
+        servers, http = await stack.enter_async_context(two_nodes(url, key, logs=tmp_path))
         ids = []
         for number in range(JOBS):
             body = {

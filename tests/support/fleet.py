@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import httpx
 from tests.support.database import Data
 from tests.support.process import QUICK, ServerProcess, running
 
@@ -43,6 +44,29 @@ def serving(
         port=port,
         env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | dict(settings),
     )
+
+
+@asynccontextmanager
+async def two_nodes(
+    url: str, key: str, *, logs: Path, settings: Mapping[str, str] = NO_SETTINGS
+) -> AsyncIterator[tuple[list[ServerProcess], httpx.AsyncClient]]:
+    """Two `onbeat serve` that deliver, on one server's database and both ready, and a client of the first."""
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(
+                running(
+                    lambda port: ["-m", "onbeat", "serve", "--port", str(port)],
+                    log=logs / f"{name}.log",
+                    env=QUICK | LOOPBACK | {"ONBEAT_DATA": url} | dict(settings),
+                )
+            )
+            for name in ("one", "two")
+        ]
+        for server in servers:
+            assert await server.wait_ready()
+        headers = {"authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=servers[0].url, headers=headers, timeout=20) as http:
+            yield servers, http
 
 
 def working(
