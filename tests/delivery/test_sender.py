@@ -105,6 +105,14 @@ class BlockingServer:
         thread.start()
         return accepted, thread
 
+    async def serve_first(self, sending: Sending, first: Delivery) -> socket.socket:
+        """Answer a first delivery; its connection is kept by both sides."""
+        outcome = sending.begin(first)
+        connection, thread = await asyncio.to_thread(self.serve_one)
+        await outcome
+        await asyncio.to_thread(thread.join)
+        return connection
+
     @staticmethod
     def _answer(connection: socket.socket) -> None:
         connection.recv(65_536)
@@ -121,10 +129,7 @@ async def test_a_request_that_crossed_the_servers_goodbye_is_sent_once_more(
     with server.listening:
         async with Sending() as sending:
             url = f"http://127.0.0.1:{server.port}/"
-            first = sending.begin(delivery(url, number=1))
-            connection, thread = await asyncio.to_thread(server.serve_one)
-            await first
-            await asyncio.to_thread(thread.join)
+            connection = await server.serve_first(sending, delivery(url, number=1))
             connection.close()  # and the loop does not get to see it before the next request is written
             second = sending.begin(delivery(url, number=2))
             again, thread = await asyncio.to_thread(server.serve_one)
@@ -202,10 +207,7 @@ async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests() -> Non
     with server.listening:
         async with Sending() as sending:
             url = f"http://127.0.0.1:{server.port}/"
-            first = sending.begin(delivery(url, number=1))
-            connection, thread = await asyncio.to_thread(server.serve_one)
-            await first
-            await asyncio.to_thread(thread.join)
+            connection = await server.serve_first(sending, delivery(url, number=1))
             connection.sendall(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")  # and the loop has not read it when
             second = sending.begin(delivery(url, number=2))  # the next request is written
             again, thread = await asyncio.to_thread(server.serve_one)
@@ -260,10 +262,7 @@ async def test_a_reset_after_the_request_is_no_proof_that_it_was_not_read() -> N
     with server.listening:
         async with Sending() as sending:
             url = f"http://127.0.0.1:{server.port}/"
-            first = sending.begin(delivery(url, number=1))
-            connection, thread = await asyncio.to_thread(server.serve_one)
-            await first
-            await asyncio.to_thread(thread.join)
+            connection = await server.serve_first(sending, delivery(url, number=1))
             second = sending.begin(delivery(url, number=2))
             await asyncio.to_thread(connection.recv, 10)  # a part of the request is read
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
