@@ -13,9 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.support.ports import free_port
+
 from bench.figures import Figure, Limit, Result, at_most
 from bench.many_jobs import JobShape, create_jobs
-from bench.processes import cpu_s, free_port, onbeat_dev, rss_mb, wait_until_up
+from bench.processes import cpu_s, onbeat_dev, rss_mb, wait_until_up
 from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US

@@ -18,14 +18,6 @@ import httpx
 UP_WITHIN_S = 60.0
 
 
-def free_port() -> int:
-    """A port on loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def onbeat(*arguments: str, settings: Mapping[str, str], log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """`onbeat <arguments>`, stopped in order at the end. Without a file for its log it tells errors only."""

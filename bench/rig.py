@@ -21,13 +21,14 @@ from typing import Final
 import uvloop
 from tests.support.database import looking_into
 from tests.support.fleet import LOOPBACK, make_key
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY
 
 from bench.databases import Place, fresh_place
 from bench.figures import Figure, Limit
 from bench.many_jobs import JobShape, create_jobs, make_schema
 from bench.measures import cpu_s_of_server
-from bench.processes import cpu_s, free_port, onbeat, wait_until_logged, wait_until_up
+from bench.processes import cpu_s, onbeat, wait_until_logged, wait_until_up
 from bench.sender import measure_bare
 from bench.sink import Arrival, Sink, receiving
 from onbeat.clock import host_time_us

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 import uvloop
+from tests.support.ports import free_port
 
 from bench.measures import cpu_s_of_server
-from bench.processes import free_port, stopping, wait_until_answers
+from bench.processes import stopping, wait_until_answers
 
 ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 WRITTEN_AFTER_S: Final = 0.2

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import apsw
 import httpx
+from tests.support.ports import free_port
 
 from bench.databases import fresh_place
 from bench.figures import Figure, Limit, Result, at_most, latencies
 from bench.many_jobs import JobShape, create_jobs
-from bench.processes import free_port, onbeat_dev, wait_until_up
+from bench.processes import onbeat_dev, wait_until_up
 from bench.scenario import parser_of, run_alone
 from bench.sink import receiving
 from onbeat.clock import host_time_us

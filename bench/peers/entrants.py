@@ -16,6 +16,7 @@ from pathlib import Path
 
 import asyncpg
 from tests.support.fleet import LOOPBACK
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY
 
 from bench.databases import fresh_place
@@ -24,7 +25,6 @@ from bench.measures import cpu_s_of_server
 from bench.peers.contest import Peer, Running, Work
 from bench.peers.environment import ADAPTERS, node_modules, python_of_peers
 from bench.peers.services import CronServer, Service, kill_group, kill_server, nothing, postgres, redis, sqlite_file
-from bench.processes import free_port
 from onbeat.domain.model import SECOND_US
 
 NO_HTTP = "no HTTP delivery of its own (the job calls with {client}), no signature"

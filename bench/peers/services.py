@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port
 from tests.support.postgres import UNPRIVILEGED, Databases, running_postgres
 
 from bench.measures import cpu_s_of_server
 from bench.peers.environment import NotInstallable
-from bench.processes import UP_WITHIN_S, free_port, stopping, wait_until_answers
+from bench.processes import UP_WITHIN_S, stopping, wait_until_answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ import httpx
 import pytest
 from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, wait_until_at_rest
 from tests.support.fleet import make_key
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY, PostgresServer, running_postgres
-from tests.support.process import free_port
 from tests.support.proxy import Proxy, proxying
 from tests.support.receiver import Receiver, receiving
 

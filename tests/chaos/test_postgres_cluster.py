@@ -21,8 +21,9 @@ import pytest
 from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, timed, wait_until_at_rest
 from tests.chaos.faults import Disturbances, Start, Victim, set_clocks_back, torment, victims
 from tests.support.fleet import make_key, working
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY, Databases
-from tests.support.process import ServerProcess, free_port
+from tests.support.process import ServerProcess
 from tests.support.receiver import Call, receiving
 
 from onbeat.clock import host_time_us

@@ -12,8 +12,9 @@ import pytest
 from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, wait_until_at_rest
 from tests.chaos.faults import Start, Victim, victims
 from tests.support.fleet import make_key, working
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY, Databases
-from tests.support.process import ServerProcess, free_port
+from tests.support.process import ServerProcess
 from tests.support.receiver import receiving
 
 from onbeat.clock import host_time_us

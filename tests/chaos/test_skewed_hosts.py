@@ -9,8 +9,8 @@ import httpx
 import pytest
 from tests.chaos.cluster import create_jobs, judge_rows, serving_recorded, skewed_by, wait_until_at_rest
 from tests.support.fleet import make_key, working
+from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY, Databases
-from tests.support.process import free_port
 from tests.support.receiver import Call, receiving
 
 from onbeat.clock import host_time_us

@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.database import look
-from tests.support.process import free_port, running
+from tests.support.ports import free_port
+from tests.support.process import running
 from tests.support.receiver import Call, receiving
 
 from onbeat.receiver import Callback

@@ -18,7 +18,8 @@ import pytest
 from tests.crash.test_callbacks import POINTS as CALLBACK_POINTS
 from tests.support.accounting import planned_instants
 from tests.support.database import Data
-from tests.support.process import ServerProcess, free_port, running
+from tests.support.ports import free_port
+from tests.support.process import ServerProcess, running
 from tests.support.receiver import Call, Receiver, receiving
 
 from onbeat.domain.ids import parse_job_id

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.process import free_port, running
+from tests.support.ports import free_port
+from tests.support.process import running
 from tests.support.receiver import Call, receiving
 
 SERVER = Path(__file__).with_name("crashing_server.py")

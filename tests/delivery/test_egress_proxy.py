@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +18,7 @@ from tests.delivery.receivers import (
 )
 from tests.delivery.receivers import stays_silent as receiver_stays_silent
 from tests.support.connect_proxy import ConnectProxy, Instead, answers, proxying, stays_silent
+from tests.support.ports import free_port
 
 from onbeat.delivery.limits import DialLimits, SenderLimits
 from onbeat.delivery.tls import create_tls_context
@@ -241,9 +241,7 @@ async def test_an_answer_in_single_bytes_opens_the_tunnel_as_well() -> None:
 
 
 async def test_a_proxy_that_is_not_there_is_a_proxy_error() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     resolver = StubResolver({"empty.test": ("127.0.0.1",)})
     for number, (place, words) in enumerate(
         (

@@ -21,6 +21,7 @@ from tests.delivery.receivers import (
     says,
     stays_silent,
 )
+from tests.support.ports import free_port
 
 from onbeat.delivery.connection import Connection
 from onbeat.delivery.limits import DialLimits, SenderLimits
@@ -54,9 +55,7 @@ async def test_a_batch_beyond_the_connection_limit_waits_its_turn() -> None:
 
 
 async def test_a_refused_connection_lets_the_next_in_line_try() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with Sending(limits=SenderLimits(connections_per_origin=1)) as sending:
         begun = [sending.begin(delivery(f"http://127.0.0.1:{port}/", number=number)) for number in range(5)]
         outcomes = await asyncio.gather(*begun)

@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager
 import httpx
 import pytest
 from tests.scenarios.conftest import StartServer
-from tests.support.process import ServerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.process import ServerProcess
 from tests.support.receiver import Call, receiving
 
 from onbeat.receiver import Callback, WorkLost

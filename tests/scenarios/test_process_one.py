@@ -17,7 +17,8 @@ import httpx
 import pytest
 from tests.scenarios.test_remote_worker import job_for
 from tests.support.fleet import LOOPBACK, make_key, serving
-from tests.support.process import QUICK, free_port
+from tests.support.ports import free_port
+from tests.support.process import QUICK
 from tests.support.receiver import Call, receiving
 
 IN_A_NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")

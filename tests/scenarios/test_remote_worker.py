@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.fleet import LOOPBACK, log_beside, make_key, serving, working
-from tests.support.process import QUICK, free_port, running
+from tests.support.ports import free_port
+from tests.support.process import QUICK, running
 from tests.support.receiver import Call, receiving
 
 from onbeat.app.process import EXIT_GAVE_BACK

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from tests.store.factories import NOW, Maker, new_job
+from tests.support.ports import free_port
 from tests.support.postgres import Databases, running_postgres
-from tests.support.process import free_port
 from tests.support.proxy import proxying
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from tests.support.ports import free_port
 from tests.support.postgres import UNPRIVILEGED, PostgresServer
-from tests.support.process import free_port
 
 STARTS_WITHIN_S = 30.0
 

