@@ -40,6 +40,9 @@ ATTEMPTS: Final = "attempts"
 # 3 s that others wait for a lock (database.py).
 _BRIEFLY: Final = "SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '2s'"
 # A partition that nobody sees any more is worked on without a hurry: a day may have millions of ranges.
+_BY_BLOCKS: Final = "SET LOCAL enable_bitmapscan = on"
+"""As a BRIN index, which says in which blocks to look, can only be used."""
+
 _AT_LEISURE: Final = "SET LOCAL statement_timeout = '10min'"
 _AT_LEISURE_S: Final = 620.0
 
@@ -178,6 +181,7 @@ async def _take_out(database: Database, partition: Partition, *, ended_before: i
 
     async def is_needed(connection: Connection) -> bool:
         if partition.table == RUNS:
+            await connection.execute(_BY_BLOCKS)
             return bool(await connection.fetchval(partition.write("holds_younger"), ended_before))
         return bool(await connection.fetchval(_QUERIES["holds_runs"], partition.from_at, partition.to_at))
 

@@ -70,7 +70,11 @@ SELECT
     i.instant, l.scheduled_at IS NOT NULL, e.scheduled_at, coalesce(e.until, e.scheduled_at), e.count, e.state,
     e.reason, e.blocked_by, e.job_version
 FROM unnest(:instants::bigint[]) AS i (instant)
-LEFT JOIN live_runs AS l ON l.slot = :slot AND l.job_id = :job_id AND l.scheduled_at = i.instant
+LEFT JOIN LATERAL (
+    SELECT r.scheduled_at FROM live_runs AS r
+    WHERE r.slot = :slot AND r.job_id = :job_id AND r.scheduled_at = i.instant
+    LIMIT 1
+) AS l ON true
 LEFT JOIN LATERAL (
     SELECT newest.scheduled_at
     FROM (
@@ -80,8 +84,12 @@ LEFT JOIN LATERAL (
     ) AS newest
     WHERE newest.until >= i.instant
 ) AS held ON true
-LEFT JOIN ended_runs AS e
-    ON e.slot = :slot AND e.job_id = :job_id AND e.scheduled_at = coalesce(held.scheduled_at, i.instant);
+LEFT JOIN LATERAL (
+    SELECT r.*
+    FROM ended_runs AS r
+    WHERE r.slot = :slot AND r.job_id = :job_id AND r.scheduled_at = coalesce(held.scheduled_at, i.instant)
+    LIMIT 1
+) AS e ON true;
 
 -- name: definitions_of_versions
 -- Walks the primary keys of jobs and job_versions.

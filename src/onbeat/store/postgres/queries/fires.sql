@@ -123,6 +123,7 @@ SELECT count(*) FROM (
 -- With a token they are born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
 -- Walks the primary keys of live_runs, of the one partition of ended_runs, and of ended_ranges. :first_at and :last_at
 -- enclose all instants: they tell, once for the statement, that the other partitions are in none of its rows' way.
+-- No NOT EXISTS: planned while a partition is new, that reads all that ended of these instants for each row.
 INSERT INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
@@ -147,12 +148,13 @@ FROM (
     )
 ) AS r
 WHERE
-    NOT EXISTS (
-        SELECT 1 FROM ended_runs AS e
+    (
+        SELECT e.scheduled_at FROM ended_runs AS e
         WHERE
             e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
             AND e.scheduled_at BETWEEN :first_at AND :last_at
-    )
+        LIMIT 1
+    ) IS NULL
     AND coalesce((
         SELECT g.until FROM ended_ranges AS g
         WHERE g.slot = r.slot AND g.job_id = r.job_id AND g.scheduled_at < r.scheduled_at

@@ -43,13 +43,19 @@ JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
 LIMIT 1;
 
 -- name: lock_lanes
--- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL has the planner prefer it to the key, under which
--- thousands may wait.
+-- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL, and an order that no index has, keep the planner
+-- from the key, under which thousands may wait.
 SELECT l.slot, l.job_id, l.scheduled_at
-FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
-JOIN live_runs AS l ON l.slot = ANY (ARRAY[asked.slot]) AND l.job_id = asked.job_id AND l.lane >= 0
-ORDER BY asked.slot, asked.job_id, l.scheduled_at
-FOR UPDATE OF l;
+FROM (
+    SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[]) AS given (slot, job_id) ORDER BY slot, job_id
+) AS asked
+CROSS JOIN LATERAL (
+    SELECT r.slot, r.job_id, r.scheduled_at
+    FROM live_runs AS r
+    WHERE r.slot = asked.slot AND r.job_id = asked.job_id AND r.lane >= 0
+    ORDER BY r.scheduled_at + 0
+    FOR UPDATE
+) AS l;
 
 -- name: lane_holds
 -- Walks live_lanes once per job. OFFSET 0 keeps the planner from joining the other way round on an empty table; an order

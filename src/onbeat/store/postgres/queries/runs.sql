@@ -34,8 +34,12 @@ FROM (
     ORDER BY r.scheduled_at DESC
     LIMIT 1
 ) AS newest
-INNER JOIN ended_runs AS e
-    ON e.slot = :slot AND e.job_id = newest.job_id AND e.scheduled_at = newest.scheduled_at;
+CROSS JOIN LATERAL (
+    SELECT r.*
+    FROM ended_runs AS r
+    WHERE r.slot = :slot AND r.job_id = newest.job_id AND r.scheduled_at = newest.scheduled_at
+    LIMIT 1
+) AS e;
 
 -- name: find_live
 -- Reads all of live_runs, which is small: an index by time would be written twice for every fire.
@@ -236,9 +240,11 @@ SELECT count(*) FROM gone;
 WITH unused AS MATERIALIZED (
     SELECT v.slot, v.job_id, v.version
     FROM job_versions AS v
-    WHERE NOT EXISTS (
-        SELECT FROM live_runs AS l WHERE l.slot = v.slot AND l.job_id = v.job_id AND l.job_version <= v.version
-    )
+    WHERE (
+        SELECT l.scheduled_at FROM live_runs AS l
+        WHERE l.slot = v.slot AND l.job_id = v.job_id AND l.job_version <= v.version
+        LIMIT 1
+    ) IS NULL
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
 )
