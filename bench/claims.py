@@ -30,7 +30,7 @@ from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, encode_definition
 from onbeat.domain.priority import STANDINGS
 from onbeat.domain.states import JobState
-from onbeat.services.handoff import new_token
+from onbeat.services.handoff import new_tokens
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
 from onbeat.store.postgres.database import BEGIN_WRITE
@@ -109,7 +109,7 @@ async def claim_all(store: Store, latencies_ms: list[float], *, pause_s: float, 
     """One claimer, until nothing is left."""
     claimed: list[LeasedRun] = []
     while True:
-        leases = [Lease(new_token(), "bench", now + 3_600 * SECOND_US) for _ in range(AT_ONCE)]
+        leases = [Lease(token, "bench", now + 3_600 * SECOND_US) for token in new_tokens(AT_ONCE)]
         started = time.perf_counter()
         ready_at = await store.leases.next_ready_at(queue=None, now=now)
         runs = await store.leases.claim(leases, now=now, queue=None) if ready_at is not None and ready_at <= now else []
@@ -143,7 +143,7 @@ async def count_rows_read(url: str, *, now: int) -> int:
         plan = await connection.fetchval(
             "EXPLAIN (ANALYZE, FORMAT JSON) " + statement,
             STANDINGS, [0] * len(STANDINGS), "", now, AT_ONCE, 0,
-            [new_token() for _ in range(AT_ONCE)], ["bench"] * AT_ONCE, [now] * AT_ONCE,
+            new_tokens(AT_ONCE), ["bench"] * AT_ONCE, [now] * AT_ONCE,
         )  # fmt: skip
         await connection.execute("ROLLBACK")
     finally:

@@ -23,7 +23,7 @@ from bench.scenario import parser_of, run_alone
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.outcome import Outcome, OutcomeKind
-from onbeat.services.handoff import new_token
+from onbeat.services.handoff import new_tokens
 from onbeat.services.retain import BATCH
 from onbeat.store.contract import Store
 from onbeat.store.open import open_store
@@ -64,7 +64,7 @@ async def work(store: Store, latencies_ms: list[float], over: asyncio.Event) -> 
     while not over.is_set():
         now = host_time_us()
         started = time.perf_counter()
-        leases = [Lease(new_token(), "bench", now + 30 * SECOND_US) for _ in range(AT_ONCE)]
+        leases = [Lease(token, "bench", now + 30 * SECOND_US) for token in new_tokens(AT_ONCE)]
         runs = await store.leases.claim(leases, now=now, queue=None)
         claimed = time.perf_counter()
         outcome = Outcome(OutcomeKind.SUCCEEDED, now, 1_000, status=200)

@@ -5,21 +5,38 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.scheduler import RECOVERY_PER_S, SECOND, TARGET, Scheduler, draft, every, scheduling
 
 from onbeat.domain.blackout import BlackoutRules
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.model import CronSchedule, Definition, MisfirePolicy, decode_definition, encode_definition
+from onbeat.domain.model import (
+    CronSchedule,
+    Definition,
+    MisfirePolicy,
+    QueueTarget,
+    decode_definition,
+    encode_definition,
+)
 from onbeat.services.definitions import DefinitionCache
-from onbeat.services.handoff import Reservation
+from onbeat.services.handoff import Handoff, Reservation
 from onbeat.services.job_rules import DraftSchedule
 from onbeat.services.planning import Planner
 from onbeat.services.recovery import Recovery
 from onbeat.store.values import DueJob, FirePlan
 
 HOUR_S = 3_600
+DIFFERENCES: list[dict[str, Any]] = [
+    {},
+    {"jitter_s": 20},
+    {"max_running": 3, "overlap": "skip"},
+    {"priority": 9},
+    {"max_run_time_s": 60},
+    {"target": QueueTarget("reports")},
+]
+"""Each by itself decides what becomes of a fire, beside its schedule, its grace and its policy."""
 NOBODY_WAITS = Reservation((), until=0)
 SCHEDULES: list[DraftSchedule] = [
     every(1),
@@ -53,7 +70,7 @@ async def test_each_job_of_a_batch_is_planned_as_if_it_were_alone(scheduler: Sch
             for schedule in SCHEDULES
             for policy in POLICIES
             for grace_s in (0, 30, HOUR_S)
-            for moves in ({}, {"jitter_s": 20}, {"max_running": 3, "overlap": "skip"})
+            for moves in DIFFERENCES
             for tags in ((), ("frozen",))
         ],
         namespace="default",
@@ -73,9 +90,33 @@ async def test_each_job_of_a_batch_is_planned_as_if_it_were_alone(scheduler: Sch
 
     while (await scheduler.store.fires.record_due(now=now, limit=1_000, decide=decide)).jobs:
         pass
-    assert len(planned) >= 72
+    assert len(planned) >= 144
     for in_batch, alone in planned:
         assert in_batch == alone
+
+
+async def test_jobs_that_are_decided_alike_are_given_to_workers_one_by_one(scheduler: Scheduler) -> None:
+    await scheduler.jobs.create_many(
+        [draft(every(1), target=QueueTarget(queue)) for queue in ("a", "b") for _ in range(5)], namespace="default"
+    )
+    scheduler.clock.advance(1)
+    now = scheduler.clock.now()
+    handoff = Handoff()
+    claims = [handoff.park("w1", queue="a", capacity=2), handoff.park("w2", queue="a", capacity=1)]
+    reservation = handoff.reserve(until=now + SECOND)
+    planner = Planner(
+        definitions=scheduler.definitions, almanac=scheduler.almanac, recovery=Recovery(per_s=RECOVERY_PER_S)
+    )
+    batch = await scheduler.store.fires.record_due(
+        now=now, limit=100, decide=planner.plan_batch(now=now, reservation=reservation)
+    )
+    assert (batch.runs, batch.pending) == (10, 7)
+    assert handoff.settle(reservation, batch.leased) == []
+    handed_over = [await claim.runs for claim in claims]
+    assert [len(runs) for runs in handed_over] == [2, 1]
+    runs = [run for of_claim in handed_over for run in of_claim]
+    assert {run.queue for run in runs} == {"a"}
+    assert len({run.token for run in runs}) == len({run.key for run in runs}) == 3
 
 
 async def test_a_definition_is_decoded_once_for_all_jobs_that_share_it_and_again_when_it_says_something_else(

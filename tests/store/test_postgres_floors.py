@@ -14,7 +14,7 @@ from tests.support.postgres import Databases
 from onbeat.domain.ids import RunKey
 from onbeat.domain.priority import STANDINGS
 from onbeat.domain.states import JobState, RunState
-from onbeat.services.handoff import new_token
+from onbeat.services.handoff import new_tokens
 from onbeat.store.open import open_store
 from onbeat.store.postgres.database import BEGIN_WRITE
 from onbeat.store.postgres.floors import FULL_LOOK_AFTER_US, MOST_KEYS, SLACK_US, Floors
@@ -297,7 +297,7 @@ class Visits:
         return await self.of("first_ready", STANDINGS, floors, "")
 
     async def of_claim(self, floors: Sequence[int], *, now: int) -> int:
-        return await self.of("lease_runs", STANDINGS, floors, "", now, 1, 0, [new_token()], ["w"], [now])
+        return await self.of("lease_runs", STANDINGS, floors, "", now, 1, 0, new_tokens(1), ["w"], [now])
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from onbeat.domain.model import AfterFinishSchedule, Definition, decode_definition
+from msgspec.structs import astuple
+
+from onbeat.domain.model import AfterFinishSchedule, Definition, QueueTarget, decode_definition
 from onbeat.domain.timetable import Timetable, after_finish_of, calendar_names, compile_timetable, depends_on_job
 
 CACHED_DEFINITIONS: Final = 8_192
@@ -22,6 +24,11 @@ class Planned:
     calendar_names: tuple[str, ...]
     after_finish: AfterFinishSchedule | None
     timetable: Timetable | None  # None: it depends on the job's id or on calendars too
+    queue: str | None
+    """Where its runs go. None: to onbeat's own workers."""
+    rules: tuple[object, ...]
+    """All that else decides what becomes of an instant, as plain values: definitions that differ in what is sent, and
+    where, are decided alike."""
 
 
 class DefinitionCache:
@@ -49,10 +56,17 @@ class DefinitionCache:
         definition = self._decoded(text)
         schedules = definition.schedules
         names = calendar_names(schedules)
+        after_finish = after_finish_of(schedules)
         is_shared = not names and not depends_on_job(schedules)
+        queue = definition.target.queue if isinstance(definition.target, QueueTarget) else None
         return Planned(
             definition=definition,
             calendar_names=names,
-            after_finish=after_finish_of(schedules),
+            after_finish=after_finish,
             timetable=compile_timetable(schedules, job_id=None) if is_shared else None,
-        )
+            queue=queue,
+            rules=(
+                queue, definition.grace_s, definition.overlap, definition.max_running, definition.max_run_time_s,
+                definition.priority, after_finish is None, *astuple(definition.misfire),
+            ),
+        )  # fmt: skip

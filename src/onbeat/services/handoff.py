@@ -17,6 +17,8 @@ from onbeat.services.wake import Wake
 from onbeat.store.values import Lease, LeasedRun
 
 TOKEN_BYTES = 16
+TOKENS_AT_ONCE = 64
+"""Drawn by a dispatcher that hands many runs over: a call of the system for each would cost more than the rest."""
 
 TURNS_TO_COME_BACK = 4
 """Turns of the event loop after which a worker that got runs stands in line again, with the capacity that it has left.
@@ -30,9 +32,10 @@ receivers are slow, and nobody waits for them.
 """
 
 
-def new_token() -> bytes:
-    """A fencing token: 128 random bits, new for every lease."""
-    return secrets.token_bytes(TOKEN_BYTES)
+def new_tokens(count: int) -> list[bytes]:
+    """Fencing tokens: 128 random bits each, new for every lease."""
+    drawn = secrets.token_bytes(TOKEN_BYTES * count)
+    return [drawn[start : start + TOKEN_BYTES] for start in range(0, len(drawn), TOKEN_BYTES)]
 
 
 class Parked:
@@ -59,6 +62,7 @@ class Reservation:
         self.claims = parked
         self.owners: dict[bytes, Parked] = {}
         self._until = until
+        self._tokens: list[bytes] = []
         self._free = {claim: claim.capacity for claim in parked}
         self._lines: dict[str | None, deque[Parked]] = {}
         for claim in parked:
@@ -77,7 +81,9 @@ class Reservation:
             line.rotate(-1)
         else:
             line.popleft()
-        token = new_token()
+        if not self._tokens:
+            self._tokens = new_tokens(TOKENS_AT_ONCE)
+        token = self._tokens.pop()
         self.owners[token] = claim
         return Lease(token=token, worker=claim.worker, until=self._until)
 

@@ -20,7 +20,7 @@ from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.endings import Endings
-from onbeat.services.handoff import Handoff, Parked, new_token
+from onbeat.services.handoff import Handoff, Parked, new_tokens
 from onbeat.services.readiness import Readiness
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
@@ -138,7 +138,7 @@ class Leasing:
 
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
-        leases = [Lease(token=new_token(), worker=self._worker, until=now + self._lease_us) for _ in range(limit)]
+        leases = [Lease(token=token, worker=self._worker, until=now + self._lease_us) for token in new_tokens(limit)]
         runs = await self._store.leases.claim(leases, now=now, queue=queue)
         if runs:
             self._handoff.note_work(queue)

@@ -1,7 +1,7 @@
 """What becomes of the fires of due jobs, decided in pure Python: the decision inside the dispatcher's transaction.
 
-Jobs that plan by the same timetable and are due at the same instant are split once for all of them: after an outage,
-and at every full minute, most of a batch is of that kind.
+Jobs that plan by the same timetable and rules and are due at the same instant are decided once for all of them, but for
+who takes the run: after an outage, and at every full minute, most of a batch is of that kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from onbeat.domain.blackout import FireSplit, open_windows, plan_around
 from onbeat.domain.ids import RunKey
 from onbeat.domain.misfire import InstantRange
-from onbeat.domain.model import SECOND_US, Definition, MisfirePolicy, QueueTarget
+from onbeat.domain.model import SECOND_US, Definition
 from onbeat.domain.moved_start import MovedStart, moved_start
 from onbeat.domain.overlap import Admitted, Lanes, Skipped, Waits
 from onbeat.domain.priority import standing
@@ -48,12 +48,12 @@ class Planner:
         return batch.plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Decided:
-    """What holds for every job with the same instants, grace and policy."""
+    """What holds for every job with the same instants and rules."""
 
     split: FireSplit
-    plan: FirePlan | None  # the whole of it, where no fire is left to be admitted
+    plan: FirePlan | None = None  # the whole of it, but for leases, where no live run of the job has a say
 
 
 class _Batch:
@@ -73,7 +73,7 @@ class _Batch:
         self._places = places
         self._reservation = reservation
         self._now = now
-        self._decided: dict[tuple[Timetable, int, int, MisfirePolicy], _Decided] = {}
+        self._decided: dict[tuple[Timetable, int, tuple[object, ...]], _Decided] = {}
 
     def plan(self, due: DueJob) -> FirePlan:
         """What becomes of one due clock. Raises DefinitionError where nobody can say."""
@@ -93,13 +93,34 @@ class _Batch:
         return _marking_less(plan, timetable, due.recorded) if due.recorded else plan
 
     def _whole(self, due: DueJob, planned: Planned, decided: _Decided, *, moved: MovedStart | None) -> FirePlan:
-        if decided.plan is not None:
-            return decided.plan
-        definition = planned.definition
-        builder = _PlanBuilder(definition=definition, moved=moved, now=self._now, reservation=self._reservation)
-        builder.mark(decided.split)
-        self._admit(decided.split, due, definition, builder)
-        return builder.build(decided.split, sets_clock=planned.after_finish is None)
+        split = decided.split
+        # What is caught up has a place of its own. Marks alone are the same beside live runs too.
+        is_common = not split.catch_up and (not split.live or (not due.holds and due.waiting is None))
+        plan = decided.plan if is_common else None
+        if plan is None:
+            builder = _PlanBuilder(planned=planned, moved=moved)
+            builder.mark(split)
+            self._admit(split, due, planned.definition, builder)
+            plan = builder.build(split)
+            if is_common:
+                decided.plan = plan
+        return self._with_leases(plan, queue=planned.queue) if plan.runs else plan
+
+    def _with_leases(self, plan: FirePlan, *, queue: str | None) -> FirePlan:
+        """Its runs that may begin now are given to workers that wait for them."""
+        runs = tuple(
+            [run if run.lane is None or run.ready_at > self._now else self._leased(run, queue) for run in plan.runs]
+        )
+        return FirePlan(plan.next_fire_at, runs, plan.marks, plan.replaced, plan.cancelled, plan.state, plan.reason)
+
+    def _leased(self, run: NewRun, queue: str | None) -> NewRun:
+        lease = self._reservation.take(queue)
+        if lease is None:
+            return run
+        return NewRun(
+            run.scheduled_at, run.trigger, run.ready_at, run.late_after, run.lane, queue, run.payload, lease,
+            run.max_run_us, run.moved_us, run.priority, run.displaces,
+        )  # fmt: skip
 
     def _decide(
         self, due: DueJob, planned: Planned, timetable: Timetable, *, due_at: int, moved: MovedStart | None
@@ -109,26 +130,22 @@ class _Batch:
         windows = open_windows(blackouts, after=due_at - 1, until=now) if blackouts else ()
         if planned.after_finish is not None:
             timetable = only_instant(due.due_at)
-        key = (timetable, due_at, definition.grace_s, definition.misfire)
-        is_common = moved is None and not windows
-        decided = self._decided.get(key) if is_common else None
+        is_shared = moved is None and not windows
+        key = (timetable, due_at, planned.rules)
+        decided = self._decided.get(key) if is_shared else None
         if decided is None:
-            split = plan_around(
-                timetable,
-                windows,
-                due_at=due_at,
-                now=now,
-                grace_us=definition.grace_s * SECOND_US,
-                policy=definition.misfire,
-                moved=moved,
+            decided = _Decided(
+                plan_around(
+                    timetable,
+                    windows,
+                    due_at=due_at,
+                    now=now,
+                    grace_us=definition.grace_s * SECOND_US,
+                    policy=definition.misfire,
+                    moved=moved,
+                )
             )
-            plan: FirePlan | None = None
-            if not split.live and not split.catch_up:
-                builder = _PlanBuilder(definition=definition, moved=moved, now=now, reservation=self._reservation)
-                builder.mark(split)
-                plan = builder.build(split, sets_clock=planned.after_finish is None)
-            decided = _Decided(split, plan)
-            if is_common:
+            if is_shared:
                 self._decided[key] = decided
         return decided
 
@@ -171,11 +188,9 @@ def _marking_less(plan: FirePlan, timetable: Timetable, recorded: Spans) -> Fire
 class _PlanBuilder:
     """Collects what the admissions of one job's fires come to."""
 
-    def __init__(self, *, definition: Definition, moved: MovedStart | None, now: int, reservation: Reservation) -> None:
-        self._definition = definition
+    def __init__(self, *, planned: Planned, moved: MovedStart | None) -> None:
+        self._planned = planned
         self._moved = moved
-        self._now = now
-        self._reservation = reservation
         self._runs: dict[int, NewRun] = {}
         self._replaced: list[Mark] = []
         self._cancelled: list[int] = []
@@ -208,8 +223,9 @@ class _PlanBuilder:
                 starts_at = ready_at if place is None else place
                 self._add(scheduled_at, trigger, ready_at=starts_at, lane=lane, displaces=displaces)
 
-    def build(self, split: FireSplit, *, sets_clock: bool) -> FirePlan:
-        """The whole plan. `sets_clock` False: the end of the job's last run sets it."""
+    def build(self, split: FireSplit) -> FirePlan:
+        """The whole plan, without leases."""
+        sets_clock = self._planned.after_finish is None  # otherwise the end of the job's last run does
         next_fire_at = split.next_fire_at if sets_clock else None
         return FirePlan(
             next_fire_at=next_fire_at,
@@ -223,9 +239,7 @@ class _PlanBuilder:
     def _add(
         self, scheduled_at: int, trigger: Trigger, *, ready_at: int, lane: int | None, displaces: int | None = None
     ) -> None:
-        definition = self._definition
-        queue = definition.target.queue if isinstance(definition.target, QueueTarget) else None
-        lease = self._reservation.take(queue) if lane is not None and ready_at <= self._now else None
+        definition = self._planned.definition
         start = self.start_of(scheduled_at)
         self._runs[scheduled_at] = NewRun(
             scheduled_at=scheduled_at,
@@ -234,8 +248,7 @@ class _PlanBuilder:
             late_after=start + definition.grace_s * SECOND_US,
             moved_us=start - scheduled_at,
             lane=lane,
-            queue=queue,
-            lease=lease,
+            queue=self._planned.queue,
             max_run_us=definition.max_run_time_s * SECOND_US,
             priority=standing(definition.priority, trigger),
             displaces=displaces,
