@@ -31,7 +31,6 @@ from onbeat.client.pipe import (
 from onbeat.clock import Clock
 from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import RunKey
-from onbeat.domain.model import SECOND_US
 from onbeat.services.assignment import Assignment
 from onbeat.services.leasing import Leasing
 from onbeat.telemetry import Metrics
@@ -141,7 +140,7 @@ class PipeEnd:
     def _note_granted(self, runs: list[Assignment]) -> None:
         now = self._clock.now()
         for run in runs:
-            self._metrics.start_lag.observe(max(now - run.key.scheduled_at, 0) / SECOND_US)
+            self._metrics.observe_start(run.start_lag_us(now=now))
         self._held.update(run.token for run in runs)
         self._metrics.running.inc(len(runs))
 

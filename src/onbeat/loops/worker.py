@@ -261,7 +261,7 @@ class Worker:
                 self._end(assignment, Outcome(OutcomeKind.UNSENDABLE, now, 0, error=error.detail))
                 continue
             deliveries.append(held.delivery)
-            self._metrics.start_lag.observe(max(now - assignment.key.scheduled_at, 0) / SECOND_US)
+            self._metrics.observe_start(assignment.start_lag_us(now=now))
         self._metrics.running.set(len(self._held))
         if deliveries and self._sender is not None:
             self._sender.send(deliveries, self._on_outcome)

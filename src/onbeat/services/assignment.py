@@ -9,6 +9,7 @@ import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.model import Target
+from onbeat.domain.overlap import RECOVERY
 from onbeat.domain.states import Trigger
 from onbeat.store.values import Finish, Finished, LeaseStatus
 
@@ -44,6 +45,14 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     callback_url: str | None  # where the handler reports; None: its answer is the end
     granted_boottime: float  # this host's boot clock when the lease was granted, or earlier
     starts_at: int | None = None  # when the run was to start; None: at its planned instant
+
+    def start_lag_us(self, *, now: int) -> int | None:
+        """How much later than it was to start the run starts, if it does now. None for further attempts and for what
+        makes up for the past: they come late on purpose.
+        """
+        if self.attempt > 1 or self.trigger in RECOVERY:
+            return None
+        return max(now - (self.key.scheduled_at if self.starts_at is None else self.starts_at), 0)
 
 
 class WorkerLink(Protocol):

@@ -178,10 +178,12 @@ class Leasing:
         """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
         assignments: list[Assignment] = []
         refused: list[Finish] = []
+        now, boottime = self._clock.now(), self._clock.boottime()
+        secrets: dict[tuple[str, str], tuple[str, ...]] = {}  # most jobs are signed with the same ones
         try:
             for run in runs:
                 try:
-                    assignments.append(await self._assignment(run))
+                    assignments.append(await self._assignment(run, secrets, now=now, boottime=boottime))
                 except (DefinitionError, ConfigError) as error:
                     unsendable = Outcome(OutcomeKind.UNSENDABLE, run.granted_at, 0, error=error.detail)
                     refused.append(Finish(run.key, run.token, unsendable))
@@ -194,12 +196,17 @@ class Leasing:
             raise
         return assignments
 
-    async def _assignment(self, run: LeasedRun) -> Assignment:
+    async def _assignment(
+        self, run: LeasedRun, secrets: dict[tuple[str, str], tuple[str, ...]], *, now: int, boottime: float
+    ) -> Assignment:
         definition = self._definitions.get(run.definition)
         target = definition.target
-        secrets: tuple[str, ...] = ()
+        signing: tuple[str, ...] = ()
         if isinstance(target, WebhookTarget):
-            secrets = await self._secrets.signing(run.namespace, target.secret)
+            name = (run.namespace, target.secret)
+            if name not in secrets:
+                secrets[name] = await self._secrets.signing(*name)
+            signing = secrets[name]
         callback_url: str | None = None
         if definition.completion == "callback":
             if self._public_url is None:
@@ -224,8 +231,8 @@ class Leasing:
             granted_at=run.granted_at,
             deadline_at=run.deadline_at,
             late_after=run.late_after,
-            secrets=secrets,
-            granted_boottime=self._clock.boottime() - (self._clock.now() - run.granted_at) / SECOND_US,
+            secrets=signing,
+            granted_boottime=boottime - (now - run.granted_at) / SECOND_US,
             callback_url=callback_url,
             starts_at=_starts_at(run, definition),
         )
