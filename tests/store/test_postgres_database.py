@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from tests.store.factories import NOW, Maker, new_job
 from tests.support.ports import free_port
-from tests.support.postgres import Databases, running_postgres
+from tests.support.postgres import DEFAULT_SLOTS, Databases, running_postgres
 from tests.support.proxy import proxying
 
 from onbeat.domain.errors import ConfigError, OnbeatError, StoreUnavailable
@@ -33,16 +33,22 @@ from onbeat.store.postgres.database import (
     connect_node,
     savepoint,
 )
+from onbeat.store.postgres.store import upgrade_database
 
 
 @pytest.fixture
 async def url(databases: Databases) -> AsyncIterator[str]:
-    made = await databases.create()
-    async with administrating(made) as administrator:
-        await administrator.execute("CREATE TABLE t (x integer PRIMARY KEY, n integer NOT NULL DEFAULT 0)")
-        await administrator.execute("INSERT INTO t (x) VALUES (1), (2)")
+    made = await databases.create(template=await databases.make_template("template_with_t", fill))
     yield made
     await databases.drop(made)
+
+
+async def fill(url: str) -> None:
+    """With onbeat's schema, and a table for what is tried here."""
+    await upgrade_database(url, slots=DEFAULT_SLOTS)
+    async with administrating(url) as administrator:
+        await administrator.execute("CREATE TABLE t (x integer PRIMARY KEY, n integer NOT NULL DEFAULT 0)")
+        await administrator.execute("INSERT INTO t (x) VALUES (1), (2)")
 
 
 @pytest.fixture

@@ -49,11 +49,7 @@ asyncio.run(main())
 @pytest.fixture
 async def empty(databases: Databases) -> AsyncIterator[str]:
     """The URL of a database that holds nothing at all."""
-    url = await databases.create()
-    name = url.rpartition("/")[2]
-    async with administrating(databases.server.url()) as administrator:
-        await administrator.execute(f"DROP DATABASE {name}")
-        await administrator.execute(f"CREATE DATABASE {name}")
+    url = await databases.create(has_schema=False)
     yield url
     await databases.drop(url)
 

