@@ -10,6 +10,7 @@ from typing import Final
 SMOKE: Final = (
     "store_life_cycle --jobs 2000 --fires 2000",
     "end_to_end --rate 50 --seconds 1",
+    "sustained --beyond 50 --seconds 1 --steps 1",
     "claims --engine sqlite --blocked 1000 --later 100 --rounds 1 --claimers 2",
     "api --jobs 500 --batches 250 --reads 10",
     "wake --jobs 2000 --outage 60 --fresh 5",
@@ -44,6 +45,9 @@ FULL: Final = (
     "store_life_cycle --engine postgres",
     "end_to_end --rate 13000 --seconds 60",
     *(f"end_to_end --rate 13000 --seconds 60 --delivery-processes {count}" for count in (1, 2)),
+    "sustained --seconds 60",
+    "sustained --seconds 60 --delivery-processes 1",
+    *(f"sustained --seconds 60 --engine postgres --beyond 8000 --nodes {nodes}" for nodes in (1, 2)),
     *(f"end_to_end --rate 6000 --seconds 60 --workers {workers}" for workers in (1, 2, 4)),
     *(f"end_to_end --rate 8000 --seconds 60 --engine postgres --nodes {nodes}" for nodes in (1, 2, 3)),
     "start_lag --rates 1,10,100,1000,2000,4000,6000 --seconds 30",
