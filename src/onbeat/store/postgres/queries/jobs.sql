@@ -73,7 +73,7 @@ DELETE FROM clocks WHERE slot = :slot AND job_id = :job_id;
 SELECT
     j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
     j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by
-FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = j.slot AND c.job_id = j.job_id
+FROM jobs AS j LEFT JOIN clocks AS c ON c.slot = :slot AND c.job_id = :job_id
 WHERE j.slot = :slot AND j.job_id = :job_id;
 
 -- name: recorded_until
