@@ -61,4 +61,5 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
 
 
 def _columns(job_ids: Sequence[int], *, slots: int) -> list[list[int]]:
-    return columns(((job_id % slots, job_id) for job_id in job_ids), count=2)
+    """In the order in which rows are locked."""
+    return columns(sorted((job_id % slots, job_id) for job_id in job_ids), count=2)

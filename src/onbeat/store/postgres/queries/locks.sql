@@ -43,12 +43,10 @@ JOIN clocks AS c ON c.slot = asked.slot AND c.job_id = asked.job_id
 LIMIT 1;
 
 -- name: lock_lanes
--- Walks live_lanes once per job: `lane >= 0` rather than IS NOT NULL, and an order that no index has, keep the planner
--- from the key, under which thousands may wait.
+-- Walks live_lanes once per job, job by job as they are given: `lane >= 0` rather than IS NOT NULL, and an order that no
+-- index has, keep the planner from the key, under which thousands may wait.
 SELECT l.slot, l.job_id, l.scheduled_at
-FROM (
-    SELECT * FROM unnest(:slots::integer[], :job_ids::bigint[]) AS given (slot, job_id) ORDER BY slot, job_id
-) AS asked
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
 CROSS JOIN LATERAL (
     SELECT r.slot, r.job_id, r.scheduled_at
     FROM live_runs AS r
