@@ -112,6 +112,32 @@ async def test_a_claim_that_fails_after_the_grant_gives_everything_back(
     assert assignment.attempt == 1
 
 
+async def test_a_process_that_stands_still_while_a_lease_is_taken_in_does_not_take_it_for_younger(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that believed so would begin without asking again, when the run is somebody else's."""
+    clock = scheduler.clock
+    began_at = clock.now()
+    boottime_at_start = clock.boottime()
+    await scheduler.job(every(1))
+    clock.advance(1)
+    await scheduler.dispatch.fire_due()
+
+    def standing_still(read: Callable[[], Any]) -> Callable[[], Any]:
+        def read_and_stand_still() -> Any:
+            found = read()
+            clock.advance(1)
+            return found
+
+        return read_and_stand_still
+
+    monkeypatch.setattr(clock, "now", standing_still(clock.now))
+    monkeypatch.setattr(clock, "boottime", standing_still(clock.boottime))
+    (assignment,) = await scheduler.claim()
+    granted_boottime = boottime_at_start + (assignment.granted_at - began_at) / 1e6
+    assert assignment.granted_boottime <= granted_boottime
+
+
 async def test_a_stop_delivers_what_a_claim_under_way_is_granted(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

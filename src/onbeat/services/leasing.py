@@ -178,7 +178,9 @@ class Leasing:
         """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
         assignments: list[Assignment] = []
         refused: list[Finish] = []
-        now, boottime = self._clock.now(), self._clock.boottime()
+        # In this order: a process that stands still in between takes its leases for older than they are, not younger.
+        boottime = self._clock.boottime()
+        now = self._clock.now()
         secrets: dict[tuple[str, str], tuple[str, ...]] = {}  # most jobs are signed with the same ones
         try:
             for run in runs:
