@@ -39,10 +39,10 @@ ATTEMPTS: Final = "attempts"
 # The lock is waited for 0.1 s. Making a partition reads all of the default one under it, which must end before the
 # 3 s that others wait for a lock (database.py).
 _BRIEFLY: Final = "SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '2s'"
-# A partition that nobody sees any more is worked on without a hurry: a day may have millions of ranges.
 _BY_BLOCKS: Final = "SET LOCAL enable_bitmapscan = on"
 """As a BRIN index, which says in which blocks to look, can only be used."""
 
+# A partition that nobody sees any more is worked on without a hurry: a day may have millions of ranges.
 _AT_LEISURE: Final = "SET LOCAL statement_timeout = '10min'"
 _AT_LEISURE_S: Final = 620.0
 
