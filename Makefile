@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 DATA := var/onbeat.sqlite3
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Some images set it. Hundreds of processes start here, and each would compile all of onbeat anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run test check bench bench-full format lock clean
 
 help: ## What can be made
