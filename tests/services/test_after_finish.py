@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
-from tests.support.database import look
+from tests.support.database import Look, looking_into
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.errors import DefinitionError
@@ -199,7 +200,8 @@ async def test_what_cannot_be_honoured_is_refused(data: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 async def test_after_any_history_there_is_a_clock_or_a_live_run_and_never_both(data: str, seed: int) -> None:
     draw = random.Random(seed)
-    async with scheduling(data) as scheduler:
+    async with scheduling(data) as scheduler, contextlib.AsyncExitStack() as stack:
+        look = stack.enter_context(looking_into(data))
         job = await scheduler.job(FIVE, max_run_time_s=20, grace_s=2)
         held: list[Assignment] = []
         for _ in range(120):
@@ -224,13 +226,12 @@ async def test_after_any_history_there_is_a_clock_or_a_live_run_and_never_both(d
                     await scheduler.edit(
                         job, AfterFinishSchedule(draw.choice([5, 6])), max_run_time_s=20, grace_s=draw.choice([1, 2])
                     )
-            check_clock_or_run(data, job, now=scheduler.clock.now())
+            check_clock_or_run(look, job, now=scheduler.clock.now())
 
 
-def check_clock_or_run(data: str, job: StoredJob, *, now: int) -> None:
+def check_clock_or_run(look: Look, job: StoredJob, *, now: int) -> None:
     """A clock that is due may stand beside a run by hand: the dispatcher has yet to account for its instant."""
     ((state, clock, live),) = look(
-        data,
         "select state, (select max(next_fire_at) from clocks where job_id = j.job_id),"
         " (select count(*) from live_runs where job_id = j.job_id) from jobs as j where job_id = ?",
         job.job_id,
