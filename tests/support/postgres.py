@@ -160,7 +160,7 @@ def running_postgres() -> Iterator[PostgresServer]:
             try:
                 yield server
             finally:
-                server.stop()
+                server.stop(how=signal.SIGQUIT)  # the directory goes, so nothing is to be written down
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
