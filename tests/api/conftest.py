@@ -55,9 +55,23 @@ def make_context(services: Services) -> ContextMaker:
     return make
 
 
+@pytest.fixture(scope="session")
+def api_over() -> Callable[[ApiContext], FastAPI]:
+    """The application, over another context for each test: to make its routes takes longer than most tests do."""
+    made: dict[bool, FastAPI] = {}
+
+    def over(context: ApiContext) -> FastAPI:
+        is_keyed = context.keys is not None
+        app = made[is_keyed] = made.get(is_keyed) or build_api(context)
+        app.state.context = context
+        return app
+
+    return over
+
+
 @pytest.fixture
-def app(make_context: ContextMaker) -> FastAPI:
-    return build_api(make_context())
+def app(make_context: ContextMaker, api_over: Callable[[ApiContext], FastAPI]) -> FastAPI:
+    return api_over(make_context())
 
 
 @pytest.fixture
@@ -68,9 +82,11 @@ async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def keyed_http(make_context: ContextMaker) -> AsyncIterator[httpx.AsyncClient]:
+async def keyed_http(
+    make_context: ContextMaker, api_over: Callable[[ApiContext], FastAPI]
+) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server that wants keys; it sends none by itself."""
-    transport = httpx.ASGITransport(build_api(make_context(keyed=True)))
+    transport = httpx.ASGITransport(api_over(make_context(keyed=True)))
     async with httpx.AsyncClient(transport=transport, base_url=BASE_URL) as client:
         yield client
 
