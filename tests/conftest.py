@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
 from tests.support.postgres import MASTER_KEY, Databases, running_postgres
+
+# By default structlog tells the values of all variables with an exception, and what a FastAPI or a node consists of: it
+# takes seconds to write that down.
+_told = [processor for processor in structlog.get_config()["processors"] if not isinstance(processor, ConsoleRenderer)]
+structlog.configure(processors=[*_told, ConsoleRenderer(exception_formatter=plain_traceback)])
 
 
 @pytest.fixture(scope="session")
