@@ -24,16 +24,16 @@ test: $(VENV)/.dev ## Everything: format, lint, types, layers, all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 3 --dist worksteal
 	@# Most of these wait for real processes, not for the processor.
-	$(BIN)/pytest -m slow -n 4
+	$(BIN)/pytest -m slow -n 4 --dist worksteal
 
 check: $(VENV)/.dev ## The same with the fast tests only
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 3 --dist worksteal
 
 bench: $(VENV)/.dev ## Benchmarks in half an hour: tables, and JSON in var/bench
 	$(BIN)/python -m bench --plan quick $(ARGS)
