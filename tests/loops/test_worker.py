@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+import pytest
 from tests.support.receiver import receiving
 
-from onbeat.clock import DatabaseClock, boottime_s, host_time_us
+from onbeat.clock import DatabaseClock, ManualClock, boottime_s, host_time_us
+from onbeat.delivery.request import Delivery
 from onbeat.delivery.sender import Sender
 from onbeat.delivery.signing import new_secret
 from onbeat.domain.egress import EgressRules
@@ -23,6 +26,7 @@ from onbeat.store.values import Finish, Finished, FinishResult, LeaseStatus
 from onbeat.telemetry import Metrics
 
 SECRETS = (new_secret(),)
+NOON = 1_800_000_000_000_000
 
 
 def assignment(number: int, url: str) -> Assignment:
@@ -167,3 +171,36 @@ async def test_what_is_given_back_before_its_turn_is_never_sent() -> None:
             assert worker.held == 0
         assert len(scheduler.released) + len(scheduler.reports) == count
         assert len(receiver.calls) <= count - START_AT_ONCE  # some had not had their turn
+
+
+class StoppedOften(ManualClock):
+    """Of a process that stands still for a second after each look at the time."""
+
+    def now(self) -> int:
+        found = super().now()
+        self.advance(1)
+        return found
+
+    def boottime(self) -> float:
+        found = super().boottime()
+        self.advance(1)
+        return found
+
+
+async def test_a_process_that_stands_still_as_an_attempt_begins_does_not_give_it_longer() -> None:
+    clock = StoppedOften(now=NOON)
+    scheduler = Scheduler([msgspec.structs.replace(assignment(1, "http://localhost"), deadline_at=NOON + 60_000_000)])
+    worker = Worker(scheduler, clock=clock, metrics=Metrics(), capacity=1, heartbeat_s=10, claim_wait_s=0.05)
+    sent: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+    sender = Sender(rules=EgressRules.for_development(), clock=clock, ask_permit=worker.ask_permit)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sender, "send", lambda deliveries, on_outcome: sent.set_result(*deliveries))
+        worker.attach(sender)
+        supervisor = Supervisor(on_failure=lambda: None)
+        supervisor.start(worker.loops)
+        delivery = await asyncio.wait_for(sent, 10)
+        await worker.drain(0)
+        await supervisor.stop()
+        await sender.close()
+    assert delivery.deadline is not None
+    assert delivery.deadline <= 60

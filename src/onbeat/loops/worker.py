@@ -244,7 +244,9 @@ class Worker:
 
     def _start(self, assignments: Sequence[Assignment]) -> None:
         deliveries: list[Delivery] = []
-        now, boottime = self._clock.now(), self._clock.boottime()
+        # In this order: a process that stands still in between ends attempts too early, not too late.
+        boottime = self._clock.boottime()
+        now = self._clock.now()
         keys: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # most jobs are signed with the same secrets
         for assignment in assignments:
             held = self._held.get(assignment.token)
