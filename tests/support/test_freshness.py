@@ -76,6 +76,19 @@ async def test_a_database_that_is_another_one_now_is_not_used_again(databases: D
     await databases.drop(other)
 
 
+async def test_a_database_that_lets_nobody_in_any_more_is_not_used_again(databases: Databases) -> None:
+    """As a test leaves it that fails in the middle: the next one is not to fail with it."""
+    used = await databases.create()
+    fresh, name = await read_content(used), used.rpartition("/")[2]
+    administrator = await asyncpg.connect(databases.server.url())
+    await administrator.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+    await administrator.close()
+    await databases.drop(used)
+    other = await databases.create()
+    assert await read_content(other) == fresh
+    await databases.drop(other)
+
+
 async def test_who_is_still_about_from_the_test_before_reaches_nobody(databases: Databases) -> None:
     used = await databases.create()
     straggler = await asyncpg.connect(used)
