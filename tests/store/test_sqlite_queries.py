@@ -41,6 +41,8 @@ SMALL = {
     "meta",
     "sqlite_schema",
     "json_each",
+    "jsonb_each",
+    "r",
     "t",
     "v",
     "present",

@@ -5,6 +5,7 @@ Conversions are look-ups rather than enum calls: they run for every fire.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,11 @@ _decode_strings = msgspec.json.Decoder(tuple[str, ...]).decode
 def encode_strings(strings: tuple[str, ...]) -> str:
     """JSON text of tags or scopes."""
     return msgspec.json.encode(strings).decode() if strings else "[]"
+
+
+def encode_rows(rows: Sequence[object]) -> str:
+    """Rows of numbers and text, with blobs in hex, for a statement that takes any number of them: JSON."""
+    return msgspec.json.encode(rows).decode()
 
 
 def decode_strings(text: str) -> tuple[str, ...]:

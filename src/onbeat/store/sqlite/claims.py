@@ -6,13 +6,14 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
+from typing import NamedTuple
 
 import apsw
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.priority import place
 from onbeat.domain.states import RunState
-from onbeat.store.rows import LARGEST, TRIGGERS, Row
+from onbeat.store.rows import LARGEST, TRIGGERS, Row, encode_rows
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
@@ -34,47 +35,41 @@ def claim(connection: apsw.Connection, leases: Sequence[Lease], *, now: int, que
             namespace, name, key, definition, _ready_at,
         ) = row  # fmt: skip
         until = min(lease.until, deadline_at)
-        updates.append((lease.token, lease.worker, until, now, deadline_at, slot, job_id, scheduled_at))
+        updates.append((lease.token.hex(), lease.worker, until, deadline_at, slot, job_id, scheduled_at))
         claimed.append(
             LeasedRun(
                 RunKey(job_id, scheduled_at), lease.token, attempt + 1, TRIGGERS[trigger], job_version, namespace,
                 name, key, definition, payload, run_queue, until, now, deadline_at, late_after,
             )
         )  # fmt: skip
-    connection.executemany(_QUERIES["lease_run"], updates)
+    if updates:
+        connection.execute(_QUERIES["lease_runs"], (now, encode_rows(updates)))
     return claimed
 
 
 def extend(connection: apsw.Connection, held: Held, *, now: int, until: int, slots: int) -> list[LeaseStatus]:
     """Heartbeat."""
-    answers: list[LeaseStatus] = []
-    for key, token in held:
-        found = _find_lease(connection, key, token, now=now, slots=slots)
-        if found is None:
-            answers.append(LeaseStatus.LEASE_LOST)
-            continue
-        cancel_requested, _held_back = found
-        connection.execute(_QUERIES["extend_lease"], (until, key.job_id % slots, key.job_id, key.scheduled_at))
-        answers.append(LeaseStatus.CANCEL if cancel_requested else LeaseStatus.LIVE)
+    found = _find_leases(connection, held, now=now, slots=slots)
+    connection.execute(
+        _QUERIES["extend_leases"], (until, _key_rows([held[number][0] for number in found], slots=slots))
+    )
+    answers = [LeaseStatus.LEASE_LOST] * len(held)
+    for number, lease in found.items():
+        answers[number] = LeaseStatus.CANCEL if lease.cancel_requested else LeaseStatus.LIVE
     return answers
 
 
 def permit(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> list[LeaseStatus]:
     """May these attempts still begin?"""
-    answers: list[LeaseStatus] = []
-    for key, token in held:
-        found = _find_lease(connection, key, token, now=now, slots=slots)
-        if found is None:
-            answers.append(LeaseStatus.LEASE_LOST)
-            continue
-        cancel_requested, held_back = found
-        if cancel_requested:
-            answers.append(LeaseStatus.CANCEL)
-        elif held_back:
-            answers.append(LeaseStatus.HELD_BACK)
+    found = _find_leases(connection, held, now=now, slots=slots)
+    answers = [LeaseStatus.LEASE_LOST] * len(held)
+    for number, lease in found.items():
+        if lease.cancel_requested:
+            answers[number] = LeaseStatus.CANCEL
         else:
-            connection.execute(_QUERIES["grant_again"], (now, key.job_id % slots, key.job_id, key.scheduled_at))
-            answers.append(LeaseStatus.LIVE)
+            answers[number] = LeaseStatus.HELD_BACK if lease.held_back else LeaseStatus.LIVE
+    granted = [key for (key, _token), answer in zip(held, answers, strict=True) if answer is LeaseStatus.LIVE]
+    connection.execute(_QUERIES["grant_again"], (now, _key_rows(granted, slots=slots)))
     return answers
 
 
@@ -118,10 +113,17 @@ def _with_places(rows: Iterable[Row], priority: int) -> Iterator[tuple[int, Row]
         yield place(ready_at=row[-1], standing=priority), row
 
 
-def _find_lease(
-    connection: apsw.Connection, key: RunKey, token: bytes, *, now: int, slots: int
-) -> tuple[int, int] | None:
-    row = connection.execute(
-        _QUERIES["held_lease"], (key.job_id % slots, key.job_id, key.scheduled_at, token, now)
-    ).fetchone()
-    return None if row is None else (row[0], row[1])
+class _Found(NamedTuple):
+    cancel_requested: bool
+    held_back: bool
+
+
+def _find_leases(connection: apsw.Connection, held: Held, *, now: int, slots: int) -> dict[int, _Found]:
+    """Those that are live, by their number in `held`."""
+    rows = [(key.job_id % slots, key.job_id, key.scheduled_at, token.hex()) for key, token in held]
+    found = connection.execute(_QUERIES["held_leases"], (encode_rows(rows), now))
+    return {number: _Found(bool(cancelled), bool(held_back)) for number, cancelled, held_back in found}
+
+
+def _key_rows(keys: Iterable[RunKey], *, slots: int) -> str:
+    return encode_rows([(key.job_id % slots, *key) for key in keys])

@@ -13,7 +13,7 @@ from onbeat.domain.outcome import Outcome, OutcomeKind
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.holding import pause_begins_at
 from onbeat.store.live_row import LiveRow
-from onbeat.store.rows import Row, encode_response, storable_text
+from onbeat.store.rows import Row, encode_response, encode_rows, storable_text
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.streaks import end_streak, keep_streak
 from onbeat.store.values import AcceptRun, EndRun, RetryRun, Verdict
@@ -135,7 +135,7 @@ def make_pending(
 
 def _move_to_history(connection: apsw.Connection, live: LiveRow, values: Row) -> None:
     connection.execute(_LEASES["end_run"], (*values, *live.key_columns))
-    connection.execute(_LEASES["delete_live"], live.key_columns)
+    connection.execute(_LEASES["delete_live"], (encode_rows([live.key_columns]),))
 
 
 def _pause_job(connection: apsw.Connection, live: LiveRow, *, reason: str, now: int) -> bool:

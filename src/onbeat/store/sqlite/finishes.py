@@ -11,7 +11,7 @@ from onbeat.domain.ids import RunKey
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.domain.states import RunState
 from onbeat.store.live_row import LiveRow
-from onbeat.store.rows import JOB_STATES, RUN_STATES, Row, encode_response
+from onbeat.store.rows import JOB_STATES, RUN_STATES, Row, encode_response, encode_rows
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live, settle_job, write_verdict
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
@@ -88,15 +88,18 @@ def expire(connection: apsw.Connection, *, now: int, limit: int, decide: DecideE
 
 def _end_successes(connection: apsw.Connection, items: list[Finish], *, now: int, slots: int) -> list[int]:
     """End runs that succeeded, all or none. Answer: their jobs."""
+    if not items:
+        return []
     before = connection.total_changes()
+    rows = [_success_row(item, slots=slots) for item in items]
     try:
-        connection.executemany(_QUERIES["end_succeeded"], [_success_row(item, now=now, slots=slots) for item in items])
+        connection.execute(_QUERIES["end_succeeded"], (now, encode_rows(rows)))
     except apsw.ConstraintError as error:  # one run is named twice
         raise BatchRefusedError from error
     if connection.total_changes() - before != len(items):
         raise BatchRefusedError
     job_ids = [item.key.job_id for item in items]
-    connection.executemany(_QUERIES["delete_live"], [(item.key[0] % slots, *item.key) for item in items])
+    connection.execute(_QUERIES["delete_live"], (encode_rows([(item.key[0] % slots, *item.key) for item in items]),))
     end_streaks(connection, job_ids, slots=slots)
     return job_ids
 
@@ -134,12 +137,12 @@ def _is_success(item: Finish) -> bool:
     return item.outcome.kind is OutcomeKind.SUCCEEDED
 
 
-def _success_row(item: Finish, *, now: int, slots: int) -> Row:
+def _success_row(item: Finish, *, slots: int) -> Row:
     (job_id, scheduled_at), outcome = item.key, item.outcome
-    response = None if outcome.response is None else encode_response(outcome.response)
+    response = encode_response(outcome.response)
     return (
-        outcome.started_at, now, outcome.duration_us, outcome.status, response, job_id % slots, job_id, scheduled_at,
-        item.token,
+        job_id % slots, job_id, scheduled_at, outcome.started_at, outcome.duration_us, outcome.status,
+        None if response is None else response.decode(), item.token.hex(),
     )  # fmt: skip
 
 

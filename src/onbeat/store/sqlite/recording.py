@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from onbeat.domain.states import JobState, RunState, SkipReason
 from onbeat.store.planned import Decide, MarksAgain, PlannedFire, Tally, leased_run
-from onbeat.store.rows import Row, storable_text
+from onbeat.store.rows import Row, encode_rows, storable_text
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.values import Lease, Mark, NewRun, StoredJob
@@ -36,17 +36,17 @@ def record_together(
             if run.displaces is not None:
                 connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
             if run.lease is not None:
-                leased.append(_leased_row(job, run, run.lease, slot=slot, held=0, now=now))
+                leased.append(_leased_row(job, run, run.lease, slot=slot, held=0))
                 handed_out.append(leased_run(job, run, run.lease, now=now))
             else:
-                pending.append(_pending_row(job, run, slot=slot, held=0, now=now))
+                pending.append(_pending_row(job, run, slot=slot, held=0))
                 tally.pending += run.lane is not None
     tally.runs += len(leased) + len(pending)
     before = connection.total_changes()
     if leased:
-        connection.executemany(_FIRES["insert_leased_run"], leased)
+        connection.execute(_FIRES["insert_leased_runs"], (encode_rows(leased), now))
     if pending:
-        connection.executemany(_FIRES["insert_pending_run"], pending)
+        connection.execute(_FIRES["insert_pending_runs"], (encode_rows(pending), now))
     if connection.total_changes() - before != len(leased) + len(pending):
         return False
     marks: list[Row] = []
@@ -61,10 +61,10 @@ def record_together(
                     return False
                 tally.marks += is_written
         else:
-            marks += [_mark_row(mark, fire.due.job, slot=fire.slot, now=now) for mark in fire.plan.marks]
+            marks += [_mark_row(mark, fire.due.job, slot=fire.slot) for mark in fire.plan.marks]
     if marks:
         before = connection.total_changes()
-        connection.executemany(_FIRES["insert_mark"], marks)
+        connection.execute(_FIRES["insert_marks"], (encode_rows(marks), now))
         written = connection.total_changes() - before
         if written < len(marks):
             return False
@@ -134,10 +134,11 @@ def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot
     if run.displaces is not None:
         connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
     if run.lease is not None:
-        row = _leased_row(job, run, run.lease, slot=slot, held=int(held), now=now)
-        connection.execute(_FIRES["insert_leased_run"], row)
+        row = _leased_row(job, run, run.lease, slot=slot, held=int(held))
+        connection.execute(_FIRES["insert_leased_runs"], (encode_rows([row]), now))
     else:
-        connection.execute(_FIRES["insert_pending_run"], _pending_row(job, run, slot=slot, held=int(held), now=now))
+        row = _pending_row(job, run, slot=slot, held=int(held))
+        connection.execute(_FIRES["insert_pending_runs"], (encode_rows([row]), now))
     return connection.changes() == 1
 
 
@@ -170,7 +171,7 @@ def _insert_mark(connection: apsw.Connection, mark: Mark, job: StoredJob, *, slo
         connection.execute(_FIRES["grow_blackout"], grown)
         if connection.changes():
             return True
-    connection.execute(_FIRES["insert_mark"], _mark_row(mark, job, slot=slot, now=now))
+    connection.execute(_FIRES["insert_marks"], (encode_rows([_mark_row(mark, job, slot=slot)]), now))
     return connection.changes() == 1
 
 
@@ -192,26 +193,27 @@ def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: 
             connection.execute(_JOBS["drop_clock"], (fire.slot, job_id))
         else:
             moved.append((plan.next_fire_at, fire.slot, job_id))
-    connection.executemany(_FIRES["move_clock"], moved)
+    if moved:
+        connection.execute(_FIRES["move_clocks"], (encode_rows(moved),))
 
 
-def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: int, now: int) -> Row:
+def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: int) -> Row:
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
-        run.ready_at, run.late_after, run.max_run_us, now, lease.token, lease.until, lease.worker,
+        run.ready_at, run.late_after, run.max_run_us, lease.token.hex(), lease.until, lease.worker,
         run.moved_us, run.priority,
     )  # fmt: skip
 
 
-def _mark_row(mark: Mark, job: StoredJob, *, slot: int, now: int) -> Row:
+def _mark_row(mark: Mark, job: StoredJob, *, slot: int) -> Row:
     return (
-        slot, job.job_id, mark.scheduled_at, mark.state, job.version, now, mark.reason, mark.count,
+        slot, job.job_id, mark.scheduled_at, mark.state, job.version, mark.reason, mark.count,
         mark.until if mark.count > 1 else None, mark.blocked_by,
     )  # fmt: skip
 
 
-def _pending_row(job: StoredJob, run: NewRun, *, slot: int, held: int, now: int) -> Row:
+def _pending_row(job: StoredJob, run: NewRun, *, slot: int, held: int) -> Row:
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
-        run.ready_at, run.late_after, run.max_run_us, now, run.moved_us, run.priority,
+        run.ready_at, run.late_after, run.max_run_us, run.moved_us, run.priority,
     )  # fmt: skip

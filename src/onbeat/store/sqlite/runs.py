@@ -9,7 +9,7 @@ import msgspec
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import ENDED, REVIVABLE, RunState
-from onbeat.store.rows import LARGEST, Row, attempt_view, run_view
+from onbeat.store.rows import LARGEST, Row, attempt_view, encode_rows, run_view
 from onbeat.store.sqlite.lookups import read_run
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
@@ -103,8 +103,8 @@ class SqliteRuns:
 
 def _prune(connection: apsw.Connection, *, ended_before: int, limit: int) -> int:
     oldest = connection.execute(_QUERIES["oldest_ended"], (limit, ended_before)).fetchall()
-    connection.executemany(_QUERIES["prune_attempts"], [row[1:] for row in oldest])
-    connection.executemany(_QUERIES["prune_ended"], [row[:1] for row in oldest])
+    connection.execute(_QUERIES["prune_attempts"], (encode_rows([row[1:] for row in oldest]),))
+    connection.execute(_QUERIES["prune_ended"], (encode_rows([row[0] for row in oldest]),))
     connection.execute(_QUERIES["prune_versions"], (limit,))
     connection.execute(_QUERIES["prune_jobs"], (ended_before, limit))
     connection.execute(_BACKFILLS["drop_backfills_of_gone_jobs"])

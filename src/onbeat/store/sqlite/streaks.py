@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from onbeat.domain.auto_pause import Streak
+from onbeat.store.rows import encode_rows
 from onbeat.store.sqlite.queries import load_queries
 
 _QUERIES = load_queries("streaks")
@@ -26,10 +27,11 @@ def keep_streak(connection: apsw.Connection, job_id: int, streak: Streak, *, slo
 
 def end_streak(connection: apsw.Connection, job_id: int, *, slot: int) -> None:
     """Forget it."""
-    connection.execute(_QUERIES["drop_streak"], (slot, job_id))
+    connection.execute(_QUERIES["drop_streaks"], (encode_rows([(slot, job_id)]),))
 
 
 def end_streaks(connection: apsw.Connection, job_ids: Sequence[int], *, slots: int) -> None:
     """Forget those of many jobs, of which hardly any has one."""
     if connection.execute(_QUERIES["any_streak"]).get is not None:
-        connection.executemany(_QUERIES["drop_streak"], [(job_id % slots, job_id) for job_id in job_ids])
+        rows = [(job_id % slots, job_id) for job_id in job_ids]
+        connection.execute(_QUERIES["drop_streaks"], (encode_rows(rows),))

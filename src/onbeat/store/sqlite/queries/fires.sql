@@ -1,5 +1,6 @@
 -- Fires become runs. Bindings go by position, in the order in which a name first appears in a query.
--- OR FAIL: a statement of one row needs no journal of its own; the transaction or its savepoint undoes it.
+-- OR FAIL: a statement needs no journal of its own; the transaction or its savepoint undoes it.
+-- :rows are those of `rows.encode_rows`, all for one call: each call gives the interpreter's lock away and waits for it.
 
 -- name: due_jobs
 -- Walks clocks_due over all slots, since one node owns the file and asks for all of them (slots NULL); LEFT JOIN keeps
@@ -69,78 +70,119 @@ WHERE
 SELECT min(next_fire_at) FROM clocks INDEXED BY clocks_due
 WHERE :slots IS NULL OR slot IN (SELECT value FROM json_each(:slots));
 
--- name: move_clock
-UPDATE clocks SET next_fire_at = :next_fire_at WHERE slot = :slot AND job_id = :job_id;
+-- name: move_clocks
+-- Walks the primary key of clocks.
+UPDATE OR FAIL clocks SET next_fire_at = r.next_fire_at
+FROM (SELECT value ->> 0 AS next_fire_at, value ->> 1 AS slot, value ->> 2 AS job_id FROM jsonb_each(:rows)) AS r
+WHERE clocks.slot = r.slot AND clocks.job_id = r.job_id;
 
--- name: insert_leased_run
--- Born running. The fire's identity must be new among live runs, ended runs and collapsed ranges.
+-- name: insert_leased_runs
+-- Born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
+WITH r (
+    slot, job_id, scheduled_at, trigger, job_version, lane, held, queue, payload, ready_at, late_after,
+    max_run_us, lease_token, lease_until, worker, moved_us, priority
+) AS MATERIALIZED (
+    SELECT
+        value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, unhex(value ->> 12), value ->> 13, value ->> 14,
+        value ->> 15, value ->> 16
+    FROM jsonb_each(:rows)
+)
 INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, first_started_at, attempt_started_at, granted_at, deadline_at,
     lease_token, lease_until, worker, moved_us, priority
 )
 SELECT
-    :slot, :job_id, :scheduled_at, 'running', :trigger, :job_version, 1, :lane, :held, :queue, :payload, :ready_at,
-    :late_after, :max_run_us, :now, :now, :now, :now, :now + :max_run_us,
-    :lease_token, min(:lease_until, :now + :max_run_us), :worker, :moved_us, :priority
+    r.slot, r.job_id, r.scheduled_at, 'running', r.trigger, r.job_version, 1, r.lane, r.held, r.queue, r.payload,
+    r.ready_at, r.late_after, r.max_run_us, :now, :now, :now, :now, :now + r.max_run_us,
+    r.lease_token, min(r.lease_until, :now + r.max_run_us), r.worker, r.moved_us, r.priority
+FROM r
 WHERE
-    NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    NOT EXISTS (
+        SELECT 1 FROM ended_runs AS e
+        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
+    )
     AND coalesce((
-        SELECT until FROM ended_runs INDEXED BY ended_ranges
-        WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :scheduled_at AND count > 1
-        ORDER BY scheduled_at DESC LIMIT 1
-    ), -1) < :scheduled_at
+        SELECT e.until FROM ended_runs AS e INDEXED BY ended_ranges
+        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at < r.scheduled_at AND e.count > 1
+        ORDER BY e.scheduled_at DESC LIMIT 1
+    ), -1) < r.scheduled_at
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
--- name: insert_pending_run
--- The fire's identity must be new among live runs, ended runs and collapsed ranges.
+-- name: insert_pending_runs
+-- A fire's identity must be new among live runs, ended runs and collapsed ranges.
+WITH r (
+    slot, job_id, scheduled_at, trigger, job_version, lane, held, queue, payload, ready_at, late_after,
+    max_run_us, moved_us, priority
+) AS MATERIALIZED (
+    SELECT
+        value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
+    FROM jsonb_each(:rows)
+)
 INSERT OR FAIL INTO live_runs (
     slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
     late_after, max_run_us, created_at, moved_us, priority
 )
 SELECT
-    :slot, :job_id, :scheduled_at, 'pending', :trigger, :job_version, 0, :lane, :held, :queue, :payload, :ready_at,
-    :late_after, :max_run_us, :now, :moved_us, :priority
+    r.slot, r.job_id, r.scheduled_at, 'pending', r.trigger, r.job_version, 0, r.lane, r.held, r.queue, r.payload,
+    r.ready_at, r.late_after, r.max_run_us, :now, r.moved_us, r.priority
+FROM r
 WHERE
-    NOT EXISTS (SELECT 1 FROM ended_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at)
+    NOT EXISTS (
+        SELECT 1 FROM ended_runs AS e
+        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
+    )
     AND coalesce((
-        SELECT until FROM ended_runs INDEXED BY ended_ranges
-        WHERE slot = :slot AND job_id = :job_id AND scheduled_at < :scheduled_at AND count > 1
-        ORDER BY scheduled_at DESC LIMIT 1
-    ), -1) < :scheduled_at
+        SELECT e.until FROM ended_runs AS e INDEXED BY ended_ranges
+        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at < r.scheduled_at AND e.count > 1
+        ORDER BY e.scheduled_at DESC LIMIT 1
+    ), -1) < r.scheduled_at
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
--- name: insert_mark
+-- name: insert_marks
 -- A mark is born ended. All of its instants must be new among live runs, ended runs and collapsed ranges; runs by hand
--- are of no planned instant. Walks the primary key of live_runs, ended_key and ended_ranges.
+-- are of no planned instant. Those of one statement are disjoint. Walks the primary key of live_runs, ended_key and
+-- ended_ranges.
+WITH r (
+    slot, job_id, scheduled_at, state, job_version, reason, count, until, blocked_by
+) AS MATERIALIZED (
+    SELECT
+        value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+        value ->> 8
+    FROM jsonb_each(:rows)
+)
 INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, finished_at,
     reason, count, until, blocked_by
 )
 SELECT
-    :slot, :job_id, :scheduled_at, :state, 0, 'schedule', :job_version, 0, :now, :now,
-    :reason, :count, :until, :blocked_by
+    r.slot, r.job_id, r.scheduled_at, r.state, 0, 'schedule', r.job_version, 0, :now, :now,
+    r.reason, r.count, r.until, r.blocked_by
+FROM r
 WHERE
     NOT EXISTS (
-        SELECT 1 FROM live_runs
+        SELECT 1 FROM live_runs AS l
         WHERE
-            slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :scheduled_at AND coalesce(:until, :scheduled_at)
-            AND trigger NOT IN ('manual', 'test')
+            l.slot = r.slot AND l.job_id = r.job_id
+            AND l.scheduled_at BETWEEN r.scheduled_at AND coalesce(r.until, r.scheduled_at)
+            AND l.trigger NOT IN ('manual', 'test')
     )
     AND (
-        :until IS NULL
+        r.until IS NULL
         OR NOT EXISTS (
-            SELECT 1 FROM ended_runs INDEXED BY ended_key
+            SELECT 1 FROM ended_runs AS e INDEXED BY ended_key
             WHERE
-                slot = :slot AND job_id = :job_id AND scheduled_at BETWEEN :scheduled_at AND :until
-                AND trigger NOT IN ('manual', 'test')
+                e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at BETWEEN r.scheduled_at AND r.until
+                AND e.trigger NOT IN ('manual', 'test')
         )
     )
     AND coalesce((
-        SELECT until FROM ended_runs INDEXED BY ended_ranges
-        WHERE slot = :slot AND job_id = :job_id AND scheduled_at <= :scheduled_at AND count > 1
-        ORDER BY scheduled_at DESC LIMIT 1
-    ), -1) < :scheduled_at
+        SELECT e.until FROM ended_runs AS e INDEXED BY ended_ranges
+        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at <= r.scheduled_at AND e.count > 1
+        ORDER BY e.scheduled_at DESC LIMIT 1
+    ), -1) < r.scheduled_at
 ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
 
 -- name: recorded_spans

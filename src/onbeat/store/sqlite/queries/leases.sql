@@ -48,21 +48,34 @@ WHERE
 ORDER BY l.ready_at
 LIMIT :limit;
 
--- name: lease_run
--- A lease never outlives the run's deadline, so live_leased serves both kinds of expiry.
-UPDATE live_runs SET
-    state = 'running', attempt = attempt + 1, lease_token = :token, worker = :worker, lease_until = :until,
+-- name: lease_runs
+-- A lease never outlives the run's deadline, so live_leased serves both kinds of expiry. Walks the primary key of
+-- live_runs.
+UPDATE OR FAIL live_runs SET
+    state = 'running', attempt = attempt + 1, lease_token = r.token, worker = r.worker, lease_until = r.until,
     granted_at = :now, attempt_started_at = :now,
-    first_started_at = coalesce(first_started_at, :now), deadline_at = :deadline_at
-WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at AND state = 'pending';
-
--- name: held_lease
--- Is this token the run's, and its lease live? Walks the primary key of live_runs.
-SELECT cancel_requested, held
-FROM live_runs
+    first_started_at = coalesce(first_started_at, :now), deadline_at = r.run_until
+FROM (
+    SELECT
+        unhex(value ->> 0) AS token, value ->> 1 AS worker, value ->> 2 AS until, value ->> 3 AS run_until,
+        value ->> 4 AS slot, value ->> 5 AS job_id, value ->> 6 AS scheduled_at
+    FROM jsonb_each(:rows)
+) AS r
 WHERE
-    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND lease_until >= :now AND accepted_at IS NULL;
+    live_runs.slot = r.slot AND live_runs.job_id = r.job_id AND live_runs.scheduled_at = r.scheduled_at
+    AND live_runs.state = 'pending';
+
+-- name: held_leases
+-- Of these tokens, which are their runs', with live leases? Walks the primary key of live_runs.
+SELECT r.number, l.cancel_requested, l.held
+FROM (
+    SELECT
+        key AS number, value ->> 0 AS slot, value ->> 1 AS job_id, value ->> 2 AS scheduled_at,
+        unhex(value ->> 3) AS token
+    FROM jsonb_each(:rows)
+) AS r
+CROSS JOIN live_runs AS l ON l.slot = r.slot AND l.job_id = r.job_id AND l.scheduled_at = r.scheduled_at
+WHERE l.state = 'running' AND l.lease_token = r.token AND l.lease_until >= :now AND l.accepted_at IS NULL;
 
 -- name: accept_run
 -- From a worker's hands into the handler's. The worker's token stays known, so that its report can be repeated.
@@ -81,12 +94,15 @@ UPDATE live_runs SET
     progress_at = CASE WHEN :percent IS NULL AND :message IS NULL THEN progress_at ELSE :now END
 WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
 
--- name: extend_lease
-UPDATE live_runs SET lease_until = min(:until, deadline_at)
-WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+-- name: extend_leases
+-- Walks the primary key of live_runs.
+UPDATE OR FAIL live_runs SET lease_until = min(:until, deadline_at)
+WHERE (slot, job_id, scheduled_at) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM jsonb_each(:rows));
 
 -- name: grant_again
-UPDATE live_runs SET granted_at = :now WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+-- Walks the primary key of live_runs.
+UPDATE OR FAIL live_runs SET granted_at = :now
+WHERE (slot, job_id, scheduled_at) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM jsonb_each(:rows));
 
 -- name: release_lease
 -- The attempt does not count, so its number is given back. No row where the token is not the run's, or where nobody
@@ -99,23 +115,26 @@ WHERE
     AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = live_runs.job_id AND j.state = 'deleted');
 
 -- name: end_succeeded
--- The hot end of a run: no row where the token is not a worker's who holds the run, or the run was asked to stop.
--- OR FAIL: a statement of one row needs no journal of its own.
+-- The hot end of runs: no row where the token is not a worker's who holds the run, or the run was asked to stop. Walks
+-- the primary key of live_runs.
+-- OR FAIL: a statement needs no journal of its own; the transaction or its savepoint undoes it.
 INSERT OR FAIL INTO ended_runs (
     slot, job_id, scheduled_at, state, late, trigger, job_version, attempt, created_at, started_at, attempt_started_at,
     finished_at, duration_us, max_run_us, status, outcome, worker, last_token, queue, payload, response, moved_us
 )
 SELECT
-    slot, job_id, scheduled_at, 'succeeded', first_started_at > late_after, trigger, job_version, attempt, created_at,
-    first_started_at, :started_at, :now, :duration_us, max_run_us, :status, 'succeeded', worker, lease_token, queue,
-    payload, :response, moved_us
-FROM live_runs
-WHERE
-    slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at
-    AND state = 'running' AND lease_token = :token AND cancel_requested = 0 AND accepted_at IS NULL;
+    l.slot, l.job_id, l.scheduled_at, 'succeeded', l.first_started_at > l.late_after, l.trigger, l.job_version,
+    l.attempt, l.created_at, l.first_started_at, r.value ->> 3, :now, r.value ->> 4, l.max_run_us, r.value ->> 5,
+    'succeeded', l.worker, l.lease_token, l.queue, l.payload, CAST(r.value ->> 6 AS BLOB), l.moved_us
+FROM jsonb_each(:rows) AS r
+CROSS JOIN live_runs AS l
+    ON l.slot = r.value ->> 0 AND l.job_id = r.value ->> 1 AND l.scheduled_at = r.value ->> 2
+WHERE l.state = 'running' AND l.lease_token = unhex(r.value ->> 7) AND l.cancel_requested = 0 AND l.accepted_at IS NULL;
 
 -- name: delete_live
-DELETE FROM live_runs WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+-- Walks the primary key of live_runs.
+DELETE FROM live_runs
+WHERE (slot, job_id, scheduled_at) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM jsonb_each(:rows));
 
 -- name: any_waiting
 -- Walks live_waiting: where no run waits for a lane, ending a run has nothing to pass on.

@@ -202,10 +202,12 @@ FROM (SELECT ended_id, slot, job_id, scheduled_at, finished_at FROM ended_runs O
 WHERE finished_at < :ended_before;
 
 -- name: prune_ended
-DELETE FROM ended_runs WHERE ended_id = :ended_id;
+DELETE FROM ended_runs WHERE ended_id IN (SELECT value FROM jsonb_each(:ids));
 
 -- name: prune_attempts
-DELETE FROM attempts WHERE slot = :slot AND job_id = :job_id AND scheduled_at = :scheduled_at;
+-- Walks the primary key of attempts.
+DELETE FROM attempts
+WHERE (slot, job_id, scheduled_at) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM jsonb_each(:rows));
 
 -- name: prune_versions
 -- Reads job_versions, which holds former definitions only until nobody needs them.

@@ -14,5 +14,6 @@ ON CONFLICT (slot, job_id) DO UPDATE SET failures = excluded.failures, failing_s
 -- Stops at the first row: where no job is failing, a success costs nothing more.
 SELECT 1 FROM failing_jobs LIMIT 1;
 
--- name: drop_streak
-DELETE FROM failing_jobs WHERE slot = :slot AND job_id = :job_id;
+-- name: drop_streaks
+-- Walks the primary key of failing_jobs.
+DELETE FROM failing_jobs WHERE (slot, job_id) IN (SELECT value ->> 0, value ->> 1 FROM jsonb_each(:rows));
