@@ -43,6 +43,7 @@ SMALL = {
     "json_each",
     "jsonb_each",
     "r",
+    "d",
     "t",
     "v",
     "present",

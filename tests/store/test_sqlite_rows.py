@@ -6,7 +6,7 @@ import apsw
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onbeat.store.rows import LARGEST, encode_rows
+from onbeat.store.rows import LARGEST, decode_rows, encode_rows
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -29,3 +29,16 @@ def test_numbers_text_and_blobs_arrive_as_they_were_given(
         (encode_rows(given_rows),),
     )
     assert found.fetchall() == [(number, text, blob, flag, json.encode()) for number, text, blob, flag, json in rows]
+
+
+@given(rows=st.lists(st.tuples(st.integers(-LARGEST - 1, LARGEST), STORABLE, st.none() | STORABLE), max_size=5))
+@example(rows=[(LARGEST, 'a\0b"\\u0000\\\x1f\u2028', None)])
+def test_rows_that_are_answered_as_one_are_those_of_the_table(rows: list[tuple[int, str, str | None]]) -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute("CREATE TABLE given (number INTEGER, text TEXT, maybe TEXT) STRICT")
+    connection.executemany("INSERT INTO given VALUES (?, ?, ?)", rows)
+    answer = connection.execute(
+        "SELECT CAST(json_group_array(json_array(g.number, g.text, g.maybe)) AS BLOB)"
+        " FROM (SELECT * FROM given ORDER BY rowid DESC LIMIT 10) AS g"
+    ).get
+    assert decode_rows(answer) == rows[::-1]

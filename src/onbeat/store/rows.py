@@ -22,6 +22,7 @@ JOB_STATES: Final = {state.value: state for state in JobState}
 TRIGGERS: Final = {trigger.value: trigger for trigger in Trigger}
 LARGEST: Final = 2**63 - 1
 
+_decode_rows = msgspec.json.Decoder(list[tuple[Any, ...]]).decode
 _decode_strings = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -33,6 +34,11 @@ def encode_strings(strings: tuple[str, ...]) -> str:
 def encode_rows(rows: Sequence[object]) -> str:
     """Rows of numbers and text, with blobs in hex, for a statement that takes any number of them: JSON."""
     return msgspec.json.encode(rows).decode()
+
+
+def decode_rows(text: bytes) -> list[Row]:
+    """What a statement answers that puts all its rows into one, which it does in one call."""
+    return _decode_rows(text)
 
 
 def decode_strings(text: str) -> tuple[str, ...]:

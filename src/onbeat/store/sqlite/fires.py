@@ -15,7 +15,7 @@ from msgspec.json import encode
 
 from onbeat.domain.states import JobState
 from onbeat.store.planned import PLANNING_LASTS_S, Decide, PlannedFire, Tally, plan_fire, reason_of
-from onbeat.store.rows import Row, lane_hold, run_view, stored_job
+from onbeat.store.rows import Row, decode_rows, lane_hold, run_view, stored_job
 from onbeat.store.sqlite.after_finish import set_clocks_after, withhold_clock
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
@@ -189,9 +189,9 @@ def _read_due(connection: apsw.Connection, *, now: int, within: str | None, limi
     """The clocks of one batch: the latest, then the earliest that are not among them."""
     rows: list[Row] = []
     if latest:
-        rows = connection.execute(_QUERIES["latest_due_jobs"], (now, within, min(latest, limit))).fetchall()
+        rows = decode_rows(connection.execute(_QUERIES["latest_due_jobs"], (now, within, min(latest, limit))).get)
     taken = {row[15] for row in rows}
-    earliest = connection.execute(_QUERIES["due_jobs"], (now, within, limit - len(rows))).fetchall()
+    earliest = decode_rows(connection.execute(_QUERIES["due_jobs"], (now, within, limit - len(rows))).get)
     return rows + [row for row in earliest if row[15] not in taken]
 
 

@@ -1,30 +1,43 @@
 -- Fires become runs. Bindings go by position, in the order in which a name first appears in a query.
 -- OR FAIL: a statement needs no journal of its own; the transaction or its savepoint undoes it.
--- :rows are those of `rows.encode_rows`, all for one call: each call gives the interpreter's lock away and waits for it.
+-- :rows are those of `rows.encode_rows`, and what is due is read by `rows.decode_rows`, all in one call: each call gives
+-- the interpreter's lock away and waits for it.
 
 -- name: due_jobs
 -- Walks clocks_due over all slots, since one node owns the file and asks for all of them (slots NULL); LEFT JOIN keeps
 -- that order without statistics.
 -- `busy` saves two look-ups for the many jobs that have no live run.
-SELECT
-    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
-    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
-FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
-ORDER BY c.next_fire_at, c.slot, c.job_id
-LIMIT :limit;
+SELECT CAST(json_group_array(json_array(
+    d.job_id, d.namespace, d.key, d.name, d.tags, d.version, d.state, d.reason, d.definition, d.next_fire_at,
+    d.created_at, d.updated_at, d.paused_at, d.paused_until, d.paused_by, d.clock_of, d.busy
+)) AS BLOB)
+FROM (
+    SELECT
+        j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
+        j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
+        EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+    FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
+    WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
+    ORDER BY c.next_fire_at, c.slot, c.job_id
+    LIMIT :limit
+) AS d;
 
 -- name: latest_due_jobs
 -- Walks clocks_due backwards: what came due last.
-SELECT
-    j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
-    j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
-    EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
-FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
-ORDER BY c.next_fire_at DESC, c.slot DESC, c.job_id DESC
-LIMIT :limit;
+SELECT CAST(json_group_array(json_array(
+    d.job_id, d.namespace, d.key, d.name, d.tags, d.version, d.state, d.reason, d.definition, d.next_fire_at,
+    d.created_at, d.updated_at, d.paused_at, d.paused_until, d.paused_by, d.clock_of, d.busy
+)) AS BLOB)
+FROM (
+    SELECT
+        j.job_id, j.namespace, j.key, j.name, j.tags, j.version, j.state, j.reason, j.definition, c.next_fire_at,
+        j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
+        EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
+    FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
+    WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
+    ORDER BY c.next_fire_at DESC, c.slot DESC, c.job_id DESC
+    LIMIT :limit
+) AS d;
 
 -- name: due_job
 -- Walks the primary keys of clocks and jobs: one job, past all that are due before it.
