@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
 import apsw
+from msgspec.json import decode
 
 from onbeat.domain.ids import RunKey
 from onbeat.domain.priority import place
 from onbeat.domain.states import RunState
-from onbeat.store.rows import LARGEST, TRIGGERS, Row, encode_rows
+from onbeat.store.rows import LARGEST, TRIGGERS, Row, decode_rows, encode_rows
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
@@ -96,21 +98,34 @@ def release(connection: apsw.Connection, held: Held, *, now: int, slots: int) ->
 
 
 def _first_ready(connection: apsw.Connection, *, now: int, queue: str | None, limit: int) -> list[Row]:
-    """The runs that stand first in line. Each priority has its own line by `ready_at`; the lines are merged as far as
-    they are needed.
+    """The runs that stand first in line. Each priority has its own line by `ready_at`: the beginnings of the lines say
+    how many of which are among the first.
     """
-    lines: list[Iterator[tuple[int, Row]]] = []
+    placed: list[tuple[int, Row]] = []
+    for priority, count in _counts_by_priority(connection, now=now, queue=queue, limit=limit).items():
+        answer = connection.execute(_QUERIES["claimable_runs"], (now, queue, priority, count)).get
+        placed += [(place(ready_at=row[-1], standing=priority), row) for row in decode_rows(answer)]
+    placed.sort(key=itemgetter(0))
+    return [row for _place, row in placed]
+
+
+def _counts_by_priority(connection: apsw.Connection, *, now: int, queue: str | None, limit: int) -> dict[int, int]:
+    priorities: list[int] = []
     below = LARGEST
     while (priority := connection.execute(_QUERIES["next_priority"], (queue, below)).get) is not None:
-        rows = connection.execute(_QUERIES["claimable_runs"], (now, queue, priority, limit))
-        lines.append(_with_places(rows, priority))
+        priorities.append(priority)
         below = priority
-    return [row for _place, row in islice(heapq.merge(*lines, key=itemgetter(0)), limit)]
-
-
-def _with_places(rows: Iterable[Row], priority: int) -> Iterator[tuple[int, Row]]:
-    for row in rows:
-        yield place(ready_at=row[-1], standing=priority), row
+    if len(priorities) <= 1:
+        return dict.fromkeys(priorities, limit)
+    lines = [
+        [
+            (place(ready_at=ready_at, standing=priority), priority)
+            for ready_at in decode(connection.execute(_QUERIES["line_of_priority"], (queue, priority, now, limit)).get)
+        ]
+        for priority in priorities
+    ]
+    first = islice(heapq.merge(*lines, key=itemgetter(0)), limit)
+    return Counter(priority for _place, priority in first)
 
 
 class _Found(NamedTuple):

@@ -1,4 +1,5 @@
 -- Who may deliver what, until when. Bindings go by position, in the order in which a name first appears in a query.
+-- :rows are those of `rows.encode_rows`: see fires.sql.
 
 -- name: next_ready_at
 -- Walks live_claimable: one seek to each priority that is there.
@@ -30,23 +31,42 @@ FROM present;
 SELECT max(priority) FROM live_runs INDEXED BY live_claimable
 WHERE queue IS :queue AND state = 'pending' AND lane IS NOT NULL AND held = 0 AND priority < :below;
 
+-- name: line_of_priority
+-- Of one priority, when its first runs became ready, as one row. Walks live_claimable.
+SELECT CAST(json_group_array(r.ready_at) AS BLOB)
+FROM (
+    SELECT ready_at
+    FROM live_runs INDEXED BY live_claimable
+    WHERE
+        queue IS :queue AND priority = :priority AND state = 'pending' AND lane IS NOT NULL AND held = 0
+        AND ready_at <= :now
+    ORDER BY ready_at
+    LIMIT :limit
+) AS r;
+
 -- name: claimable_runs
--- Of one priority. Walks live_claimable: runs that wait for a lane, lie in the future or belong to a paused job are
--- not in its way.
-SELECT
-    l.slot, l.job_id, l.scheduled_at, l.attempt, l.trigger, l.job_version, l.payload, l.queue, l.late_after,
-    coalesce(l.deadline_at, :now + l.max_run_us), j.namespace, j.name, j.key,
-    CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
-        SELECT v.definition FROM job_versions AS v
-        WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
-        ORDER BY v.version LIMIT 1
-    ), j.definition) END, l.ready_at
-FROM live_runs AS l INDEXED BY live_claimable CROSS JOIN jobs AS j ON j.job_id = l.job_id
-WHERE
-    l.queue IS :queue AND l.priority = :priority AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0
-    AND l.ready_at <= :now
-ORDER BY l.ready_at
-LIMIT :limit;
+-- Of one priority, as one row for `rows.decode_rows`. Walks live_claimable: runs that wait for a lane, lie in the future
+-- or belong to a paused job are not in its way.
+SELECT CAST(json_group_array(json_array(
+    r.slot, r.job_id, r.scheduled_at, r.attempt, r.trigger, r.job_version, r.payload, r.queue, r.late_after,
+    r.run_until, r.namespace, r.name, r.key, r.definition, r.ready_at
+)) AS BLOB)
+FROM (
+    SELECT
+        l.slot, l.job_id, l.scheduled_at, l.attempt, l.trigger, l.job_version, l.payload, l.queue, l.late_after,
+        coalesce(l.deadline_at, :now + l.max_run_us) AS run_until, j.namespace, j.name, j.key,
+        CASE WHEN l.job_version = j.version THEN j.definition ELSE coalesce((
+            SELECT v.definition FROM job_versions AS v
+            WHERE v.slot = l.slot AND v.job_id = l.job_id AND v.version >= l.job_version
+            ORDER BY v.version LIMIT 1
+        ), j.definition) END AS definition, l.ready_at
+    FROM live_runs AS l INDEXED BY live_claimable CROSS JOIN jobs AS j ON j.job_id = l.job_id
+    WHERE
+        l.queue IS :queue AND l.priority = :priority AND l.state = 'pending' AND l.lane IS NOT NULL AND l.held = 0
+        AND l.ready_at <= :now
+    ORDER BY l.ready_at
+    LIMIT :limit
+) AS r;
 
 -- name: lease_runs
 -- A lease never outlives the run's deadline, so live_leased serves both kinds of expiry. Walks the primary key of
