@@ -77,7 +77,9 @@ async def test_no_instant_is_lost_while_connections_are_ended_and_the_pooler_die
         called = {call.run_id for call in receiver.calls}
     for job_id in ids:
         assert recorded_instants(direct, job_id) == planned_instants(direct, job_id)
-    assert look(direct, "select count(*) from ended_runs where state not in ('succeeded', 'missed')") == [(0,)]
+    # What waited behind a run whose lease was lost with its connection gave its place to the next instant.
+    ends = look(direct, "select distinct state, reason from ended_runs")
+    assert set(ends) <= {("succeeded", None), ("missed", None), ("skipped", "overlap")}
     ((succeeded,),) = look(direct, "select count(*) from ended_runs where state = 'succeeded'")
     assert succeeded >= 2 * JOBS
     assert len(called) >= succeeded
