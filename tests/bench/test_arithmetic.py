@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from bench.figures import Figure, Limit, Result, at_least, at_most, latencies, percentile
+from bench.idle import idle_jobs
 from bench.long_runs import count_at_once
 from bench.machine import filesystem_of
 from bench.many_jobs import JobShape, create_jobs
@@ -17,6 +18,13 @@ from bench.summary import Spread, summarise
 from tests.support.database import look
 
 from onbeat.domain.model import SECOND_US, EverySchedule, WebhookTarget, decode_definition
+
+
+@pytest.mark.parametrize(
+    ("most", "count"), [(1, 1), (3_600, 3_600), (100_000, 99_981), (1_000_000, 999_970), (10_000_000, 9_999_977)]
+)
+def test_idle_jobs_are_as_many_as_make_every_second_alike(most: int, count: int) -> None:
+    assert idle_jobs(most).count == count
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
