@@ -44,7 +44,7 @@ async def test_every_answer_is_one_that_the_document_tells_of(make_context: Cont
     finally:
         await server.stop()
     assert not failures, "\n\n".join(failures[:10])
-    assert answers > 100  # it was really asked; how much fits into the time depends on the machine
+    assert answers > 10  # it was really asked; how much fits into the time depends on the machine
 
 
 def explore(url: str, key: str) -> tuple[list[str], int]:
