@@ -12,7 +12,7 @@ from onbeat.store.planned import Decide, MarksAgain, PlannedFire, Tally, leased_
 from onbeat.store.rows import Row, encode_rows, storable_text
 from onbeat.store.sqlite.endings import end_as_it_stands, read_live
 from onbeat.store.sqlite.queries import load_queries
-from onbeat.store.values import Lease, Mark, NewRun, StoredJob
+from onbeat.store.values import Mark, NewRun, StoredJob
 
 _FIRES = load_queries("fires")
 _JOBS = load_queries("jobs")
@@ -27,28 +27,24 @@ def record_together(
     for fire in fires:
         if fire.plan.replaced or fire.plan.cancelled:
             make_room(connection, fire, tally, slots=slots, now=now)
-    leased: list[Row] = []
-    pending: list[Row] = []
+    rows: list[Row] = []
     handed_out = tally.leased
     for fire in fires:
         job, slot = fire.due.job, fire.slot
         for run in fire.plan.runs:
             if run.displaces is not None:
                 connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
+            rows.append(_run_row(job, run, slot=slot, held=False))
             if run.lease is not None:
-                leased.append(_leased_row(job, run, run.lease, slot=slot, held=0))
                 handed_out.append(leased_run(job, run, run.lease, now=now))
             else:
-                pending.append(_pending_row(job, run, slot=slot, held=0))
                 tally.pending += run.lane is not None
-    tally.runs += len(leased) + len(pending)
-    before = connection.total_changes()
-    if leased:
-        connection.execute(_FIRES["insert_leased_runs"], (encode_rows(leased), now))
-    if pending:
-        connection.execute(_FIRES["insert_pending_runs"], (encode_rows(pending), now))
-    if connection.total_changes() - before != len(leased) + len(pending):
-        return False
+    tally.runs += len(rows)
+    if rows:
+        before = connection.total_changes()
+        connection.execute(_FIRES["insert_runs"], (now, encode_rows(rows)))
+        if connection.total_changes() - before != len(rows):
+            return False
     marks: list[Row] = []
     for fire in fires:
         if not fire.plan.marks:
@@ -133,12 +129,8 @@ def insert_run(connection: apsw.Connection, job: StoredJob, run: NewRun, *, slot
     """Write one run. False: its identity is recorded already, by a row or inside a collapsed range."""
     if run.displaces is not None:
         connection.execute(_FIRES["displace_run"], (slot, job.job_id, run.displaces))
-    if run.lease is not None:
-        row = _leased_row(job, run, run.lease, slot=slot, held=int(held))
-        connection.execute(_FIRES["insert_leased_runs"], (encode_rows([row]), now))
-    else:
-        row = _pending_row(job, run, slot=slot, held=int(held))
-        connection.execute(_FIRES["insert_pending_runs"], (encode_rows([row]), now))
+    row = _run_row(job, run, slot=slot, held=held)
+    connection.execute(_FIRES["insert_runs"], (now, encode_rows([row])))
     return connection.changes() == 1
 
 
@@ -197,14 +189,6 @@ def _move_clocks(connection: apsw.Connection, fires: list[PlannedFire], *, now: 
         connection.execute(_FIRES["move_clocks"], (encode_rows(moved),))
 
 
-def _leased_row(job: StoredJob, run: NewRun, lease: Lease, *, slot: int, held: int) -> Row:
-    return (
-        slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
-        run.ready_at, run.late_after, run.max_run_us, lease.token.hex(), lease.until, lease.worker,
-        run.moved_us, run.priority,
-    )  # fmt: skip
-
-
 def _mark_row(mark: Mark, job: StoredJob, *, slot: int) -> Row:
     return (
         slot, job.job_id, mark.scheduled_at, mark.state, job.version, mark.reason, mark.count,
@@ -212,8 +196,11 @@ def _mark_row(mark: Mark, job: StoredJob, *, slot: int) -> Row:
     )  # fmt: skip
 
 
-def _pending_row(job: StoredJob, run: NewRun, *, slot: int, held: int) -> Row:
+def _run_row(job: StoredJob, run: NewRun, *, slot: int, held: bool) -> Row:
+    lease = run.lease
     return (
         slot, job.job_id, run.scheduled_at, run.trigger, job.version, run.lane, held, run.queue, run.payload,
-        run.ready_at, run.late_after, run.max_run_us, run.moved_us, run.priority,
+        run.ready_at, run.late_after, run.max_run_us,
+        *((None, None, None) if lease is None else (lease.token.hex(), lease.until, lease.worker)),
+        run.moved_us, run.priority,
     )  # fmt: skip

@@ -89,16 +89,16 @@ UPDATE OR FAIL clocks SET next_fire_at = r.next_fire_at
 FROM (SELECT value ->> 0 AS next_fire_at, value ->> 1 AS slot, value ->> 2 AS job_id FROM jsonb_each(:rows)) AS r
 WHERE clocks.slot = r.slot AND clocks.job_id = r.job_id;
 
--- name: insert_leased_runs
--- Born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
+-- name: insert_runs
+-- With a token they are born running. A fire's identity must be new among live runs, ended runs and collapsed ranges.
 WITH r (
     slot, job_id, scheduled_at, trigger, job_version, lane, held, queue, payload, ready_at, late_after,
-    max_run_us, lease_token, lease_until, worker, moved_us, priority
+    max_run_us, lease_token, lease_until, worker, moved_us, priority, started_at
 ) AS MATERIALIZED (
     SELECT
         value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
         value ->> 8, value ->> 9, value ->> 10, value ->> 11, unhex(value ->> 12), value ->> 13, value ->> 14,
-        value ->> 15, value ->> 16
+        value ->> 15, value ->> 16, CASE WHEN value ->> 12 IS NOT NULL THEN :now END
     FROM jsonb_each(:rows)
 )
 INSERT OR FAIL INTO live_runs (
@@ -107,40 +107,10 @@ INSERT OR FAIL INTO live_runs (
     lease_token, lease_until, worker, moved_us, priority
 )
 SELECT
-    r.slot, r.job_id, r.scheduled_at, 'running', r.trigger, r.job_version, 1, r.lane, r.held, r.queue, r.payload,
-    r.ready_at, r.late_after, r.max_run_us, :now, :now, :now, :now, :now + r.max_run_us,
-    r.lease_token, min(r.lease_until, :now + r.max_run_us), r.worker, r.moved_us, r.priority
-FROM r
-WHERE
-    NOT EXISTS (
-        SELECT 1 FROM ended_runs AS e
-        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at = r.scheduled_at
-    )
-    AND coalesce((
-        SELECT e.until FROM ended_runs AS e INDEXED BY ended_ranges
-        WHERE e.slot = r.slot AND e.job_id = r.job_id AND e.scheduled_at < r.scheduled_at AND e.count > 1
-        ORDER BY e.scheduled_at DESC LIMIT 1
-    ), -1) < r.scheduled_at
-ON CONFLICT (slot, job_id, scheduled_at) DO NOTHING;
-
--- name: insert_pending_runs
--- A fire's identity must be new among live runs, ended runs and collapsed ranges.
-WITH r (
-    slot, job_id, scheduled_at, trigger, job_version, lane, held, queue, payload, ready_at, late_after,
-    max_run_us, moved_us, priority
-) AS MATERIALIZED (
-    SELECT
-        value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
-    FROM jsonb_each(:rows)
-)
-INSERT OR FAIL INTO live_runs (
-    slot, job_id, scheduled_at, state, trigger, job_version, attempt, lane, held, queue, payload, ready_at,
-    late_after, max_run_us, created_at, moved_us, priority
-)
-SELECT
-    r.slot, r.job_id, r.scheduled_at, 'pending', r.trigger, r.job_version, 0, r.lane, r.held, r.queue, r.payload,
-    r.ready_at, r.late_after, r.max_run_us, :now, r.moved_us, r.priority
+    r.slot, r.job_id, r.scheduled_at, CASE WHEN r.lease_token IS NULL THEN 'pending' ELSE 'running' END, r.trigger,
+    r.job_version, r.lease_token IS NOT NULL, r.lane, r.held, r.queue, r.payload, r.ready_at, r.late_after,
+    r.max_run_us, :now, r.started_at, r.started_at, r.started_at, r.started_at + r.max_run_us,
+    r.lease_token, min(r.lease_until, r.started_at + r.max_run_us), r.worker, r.moved_us, r.priority
 FROM r
 WHERE
     NOT EXISTS (
