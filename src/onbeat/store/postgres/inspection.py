@@ -26,6 +26,7 @@ _CHECKS: Final = {
 _AT_LEISURE: Final = """
 SET LOCAL statement_timeout = 0;
 SET LOCAL enable_seqscan = on;
+SET LOCAL enable_bitmapscan = on;
 SET LOCAL enable_hashjoin = on;
 SET LOCAL enable_mergejoin = on;
 """

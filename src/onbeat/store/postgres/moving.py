@@ -36,6 +36,7 @@ _AT_LEISURE: Final = """
 SET LOCAL statement_timeout = 0;
 SET LOCAL idle_in_transaction_session_timeout = 0;
 SET LOCAL enable_seqscan = on;
+SET LOCAL enable_bitmapscan = on;
 """
 _TIMEOUT_S: Final = 3_600.0
 

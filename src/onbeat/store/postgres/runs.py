@@ -21,7 +21,7 @@ _ALL_STATES: Final = tuple(state.value for state in RunState)
 _ENDED_STATES: Final = tuple(state.value for state in RunState if state in ENDED)
 
 # A page comes straight from an index in its order. Without statistics the planner would rather collect all and sort.
-_IN_ORDER: Final = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+_IN_ORDER: Final = "SET LOCAL enable_sort = off"
 
 
 class PostgresRuns:
