@@ -6,12 +6,12 @@ import logging
 import sys
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from onbeat.domain.outcome import Outcome, OutcomeKind
@@ -46,6 +46,30 @@ class Lengths(Collector):
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
+class Counts(Collector):
+    """A counter with one label, counted on the event loop alone: without the lock of the library's own."""
+
+    def __init__(
+        self, name: str, documentation: str, *, label: str, values: Iterable[str], registry: CollectorRegistry
+    ):
+        self._name = name
+        self._documentation = documentation
+        self._label = label
+        self._counts = dict.fromkeys(values, 0)
+        registry.register(self)
+
+    def count(self, value: str) -> None:
+        """Count one."""
+        self._counts[value] += 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """See Collector."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
+        for value, count in self._counts.items():
+            family.add_metric([value], count)
+        yield family
+
+
 class Metrics:
     """Everything that this process counts. No label is ever a job's name: their number is not bounded."""
 
@@ -73,9 +97,10 @@ class Metrics:
         self.attempt_duration = Lengths(
             "onbeat_attempt_duration_seconds", "Length of an attempt", buckets=DURATION_BUCKETS, registry=self.registry
         )
-        self.attempts = Counter(
-            "onbeat_attempts_total", "Attempts ended, by outcome", ["outcome"], registry=self.registry
-        )
+        self.attempts = Counts(
+            "onbeat_attempts_total", "Attempts ended, by outcome", label="outcome", values=OutcomeKind,
+            registry=self.registry,
+        )  # fmt: skip
         self.fence_rejections = Counter(
             "onbeat_fence_rejections_total", "Finishes of stale workers that were refused", registry=self.registry
         )
@@ -97,7 +122,6 @@ class Metrics:
             registry=self.registry,
         )
         self.running = Gauge("onbeat_running_attempts", "Attempts in this process now", registry=self.registry)
-        self._attempts_by_outcome = {kind: self.attempts.labels(outcome=kind.value) for kind in OutcomeKind}
 
     def observe_batch(self, batch: FiredBatch, *, now: int) -> None:
         """One dispatch transaction: what became of its fires, and how far behind the clocks are after it."""
@@ -117,7 +141,7 @@ class Metrics:
 
     def observe_attempt(self, outcome: Outcome) -> None:
         """An attempt ended in this process."""
-        self._attempts_by_outcome[outcome.kind].inc()
+        self.attempts.count(outcome.kind)
         self.attempt_duration.observe(outcome.duration_us / 1e6)
 
     def observe_endings(self, answers: Sequence[Finished], *, lost: bool) -> None:

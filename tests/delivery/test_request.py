@@ -102,7 +102,7 @@ async def test_delete_carries_a_body_only_where_the_job_brings_one() -> None:
 
 def test_each_retry_has_a_fresh_timestamp_and_signature() -> None:
     one = delivery("https://example.com/", body="x")
-    template = prepare(one, rules=EgressRules())
+    template = prepare(one.target, rules=EgressRules())
     early = build_request(one, template, now=NOW)
     late = build_request(one, template, now=NOW + 3_600_000_000)
     assert f"webhook-timestamp: {NOW // 1_000_000 + 3_600}\r\n".encode() in late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 from datetime import UTC, datetime
 
 import pytest
@@ -40,6 +41,12 @@ def test_the_independent_library_makes_the_same_signature(body: bytes) -> None:
     text = body.decode("latin-1")
     theirs = Webhook(secret).sign("run_1", at, text)
     assert sign([parse_secret(secret)], "run_1", int(at.timestamp()), text.encode()) == theirs
+
+
+@given(st.binary(min_size=1, max_size=150), st.binary(max_size=200))
+def test_it_is_the_hmac_of_the_standard_library_whatever_the_length_of_the_key(key: bytes, body: bytes) -> None:
+    theirs = hmac.digest(key, b"run_1.17." + body, "sha256")
+    assert sign([key], "run_1", 17, body) == "v1," + base64.b64encode(theirs).decode()
 
 
 def test_every_key_signs_while_one_is_rotated() -> None:

@@ -18,7 +18,7 @@ from onbeat.delivery.signing import sign
 from onbeat.delivery.tunnel import judge_answer
 from onbeat.domain.egress_proxy import parse_proxy_url
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.outcome import OutcomeKind
+from onbeat.domain.outcome import OutcomeKind, Response
 from onbeat.domain.retry_after import parse_retry_after
 from onbeat.domain.webhook_url import parse_url
 from onbeat.receiver import SignatureInvalid, verify
@@ -40,6 +40,7 @@ class Reading:
 
     status: int | None
     is_clean: bool  # the connection could be used again: a certain end, and nothing after it
+    response: Response | None
 
 
 def read_in_pieces(pieces: Sequence[bytes], *, method: str) -> Reading:
@@ -58,7 +59,7 @@ def read_in_pieces(pieces: Sequence[bytes], *, method: str) -> Reading:
         assert len(outcome.response.body) <= MAX_BODY_KEPT
         assert len(outcome.response.headers) <= MAX_HEADER_LINES
         assert sum(len(name) + len(value) for name, value in outcome.response.headers) <= MAX_HEAD_BYTES
-    return Reading(outcome.status, is_clean)
+    return Reading(outcome.status, is_clean, outcome.response)
 
 
 def check_response(data: bytes, *, method: str = "POST", cuts: Sequence[int] = ()) -> None:
@@ -67,6 +68,7 @@ def check_response(data: bytes, *, method: str = "POST", cuts: Sequence[int] = (
     places = sorted({cut % (len(data) + 1) for cut in cuts})
     pieces = [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
     assert read_in_pieces(pieces, method=method) == whole
+    assert read_in_pieces([data], method=method) == whole, "a head that is remembered means something else"
     assert whole.status in (None, _status_of(data))
     certain = response_end(data, method=method)
     if whole.is_clean:

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import termios
+from collections.abc import Iterable
 from typing import Final, Protocol, cast
 
 from onbeat.delivery.response import ResponseReader
@@ -47,21 +48,18 @@ class Connection(asyncio.Protocol):
         self._reader: ResponseReader | None = None
         self._request_bytes = 0
         self._is_tls = False
-        self._readable = select.poll()
-        self._readable.register(connected, select.POLLIN)
 
     @property
     def is_open(self) -> bool:
         """False as soon as either side has begun to close, as far as the loop has seen."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def is_quiet(self) -> bool:
-        """Open, with nothing there to read: neither a goodbye nor bytes that nobody asked for. Asks the kernel.
-
-        The loop reads after it writes, so a second answer to the last request may lie unread, and would be taken for
-        the answer to the next one. Right after a TLS handshake something may well be there: the server's tickets.
+    @property
+    def watched(self) -> socket.socket | None:
+        """What has nothing to read until a request was sent. None: after a TLS handshake something may well be there,
+        the server's tickets.
         """
-        return self.is_open and ((self._is_tls and not self.exchanges) or not self._readable.poll(0))
+        return None if self._is_tls and not self.exchanges else self._socket
 
     def exchange(self, request: bytes, *, method: str) -> None:
         """Send a request. From here on the receiver may have seen it."""
@@ -147,3 +145,21 @@ class Connection(asyncio.Protocol):
             return 0  # a kernel that does not tell: then nothing is certain
         held = 0 if answer == _ANY_INT else int(struct.unpack("i", answer)[0])
         return held + self._transport.get_write_buffer_size()
+
+
+def find_noisy(connections: Iterable[Connection]) -> set[Connection]:
+    """Those of these open connections on which something is there to read: a goodbye, or bytes that nobody asked for.
+    Asks the kernel, of all of them at once.
+
+    The loop reads after it writes, so a second answer to the last request may lie unread, and would be taken for the
+    answer to the next one.
+    """
+    readable = select.poll()
+    by_number: dict[int, Connection] = {}
+    for connection in connections:
+        watched = connection.watched
+        if watched is not None:
+            number = watched.fileno()
+            by_number[number] = connection
+            readable.register(number, select.POLLIN)
+    return {by_number[number] for number, _event in readable.poll(0)}

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from onbeat.domain.errors import DefinitionError
-from onbeat.domain.ids import format_job_id
 from onbeat.domain.states import Trigger
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,9 +35,9 @@ def check_json(payload: str, *, field: str) -> bytes:
     return payload.encode("utf-8")
 
 
-def describe_job(job_id: int, *, job_key: str | None, job_name: str) -> bytes:
-    """The part of the envelope that is the same for every run of a job's version."""
-    return _JSON.encode({"id": format_job_id(job_id), "key": job_key, "name": job_name})
+def describe_job(job_id: str, *, job_key: str | None, job_name: str) -> bytes:
+    """The part of the envelope that is the same for every run of a job."""
+    return _JSON.encode({"id": job_id, "key": job_key, "name": job_name})
 
 
 def describe_callback(url: str, token: str) -> bytes:

@@ -1,7 +1,7 @@
 """What is put on the wire for one attempt: `Delivery` in, the request's exact bytes out.
 
 Owns the header block of design §4. The bytes are built once per attempt, signed and sent as they are.
-What does not change between the runs of a job's version is validated and built once, as a `RequestTemplate`.
+What does not change between the runs for a target is validated and built once, as a `RequestTemplate`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from onbeat.domain.webhook_url import WebhookUrl
 
 USER_AGENT: Final = f"onbeat/{version('onbeat')}"
 MAX_TIMEOUT_S: Final = 86_400
+_MOST_KEPT: Final = 8_192
+_LONGEST_KEPT: Final = 4_096
+"""Letters of body and payload. Templates with longer ones are made for each run: many of them would fill the memory."""
+
 _NO_ENVELOPE: Final = BODILESS_METHODS | {"DELETE"}  # these get a body only where the job brings one
 
 
@@ -63,21 +67,37 @@ class Origin(NamedTuple):
 
 
 class RequestTemplate(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The parts of a request that every run of one job version shares."""
+    """What the requests to a target share, whichever job and run they are for."""
 
     url: WebhookUrl
     origin: Origin
     method: str
     head: bytes  # request line and headers that do not change, up to the first that does
-    job_id_text: str
-    body: bytes | None  # the job's own body; None: the envelope
-    job: bytes  # JSON for the envelope
+    body: bytes | None  # the target's own body; None: the envelope
     payload: bytes  # JSON for the envelope, unless the run has its own
 
 
-def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
-    """The template for a delivery's job version. Raises DefinitionError: the stored row cannot be sent."""
-    target = delivery.target
+def prepare(target: WebhookTarget, *, rules: EgressRules) -> RequestTemplate:
+    """The template for a target. Raises DefinitionError: the stored row cannot be sent."""
+    try:
+        if len(target.body or "") + len(target.payload or "") <= _LONGEST_KEPT:
+            return _prepare(
+                target.url, target.method, tuple(target.headers.items()), target.body, target.payload, rules
+            )
+    except (TypeError, AttributeError):
+        pass  # a row whose fields have other types: the checks say which
+    return _make(target, rules)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _prepare(
+    url: str, method: str, headers: tuple[tuple[str, str], ...], body: str | None, payload: str | None,
+    rules: EgressRules,
+) -> RequestTemplate:  # fmt: skip
+    return _make(WebhookTarget(url, method, dict(headers), body, payload), rules)
+
+
+def _make(target: WebhookTarget, rules: EgressRules) -> RequestTemplate:
     url = check_webhook(target, rules)
     body: bytes | None = None
     if target.body is not None:
@@ -89,19 +109,20 @@ def prepare(delivery: Delivery, *, rules: EgressRules) -> RequestTemplate:
         origin=Origin(url.scheme, url.host, url.port),
         method=target.method,
         head=_fixed_head(url, target.method, tuple(target.headers.items()), has_content=body != b""),
-        job_id_text=format_job_id(delivery.key.job_id),
         body=body,
-        job=describe_job(delivery.key.job_id, job_key=delivery.job_key, job_name=delivery.job_name),
         payload=b"null" if target.payload is None else check_json(target.payload, field="target.payload"),
     )
 
 
 def check_delivery(delivery: Delivery) -> None:
-    """Raises DefinitionError where what belongs to this run alone cannot be sent: its payload, its time, its keys."""
+    """Raises DefinitionError where what the target does not share cannot be sent: name, time, payload, keys."""
     try:
         format_instant(delivery.key.scheduled_at)
     except OverflowError:
         raise DefinitionError("instant_invalid", "the planned instant is no date", field="scheduled_at") from None
+    for field, text in (("job_name", delivery.job_name), ("job_key", delivery.job_key)):
+        if text is not None and not text.isascii():
+            check_text(text, field=field)
     if not delivery.keys:
         raise DefinitionError("secret_missing", "there is no signing secret", field="target.secret")
     if not 0 < delivery.timeout_s <= MAX_TIMEOUT_S:
@@ -117,8 +138,11 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
     """The bytes of a checked delivery, with timestamp and signature of `now` (µs UTC, by the database's clock)."""
     scheduled_us = delivery.key.scheduled_at
     run_id = format_run_id(delivery.key)
+    job_id = format_job_id(delivery.key.job_id)
     scheduled_at = format_instant(scheduled_us)
-    body = _build_body(delivery, template, run_id=run_id, scheduled_at=scheduled_at)
+    body = template.body
+    if body is None:
+        body = _wrap(delivery, template, run_id=run_id, job_id=job_id, scheduled_at=scheduled_at)
     timestamp_s = now // SECOND_US
     lateness_ms = max(0, now - (scheduled_us if delivery.starts_at is None else delivery.starts_at)) // 1_000
     length = "" if template.method in BODILESS_METHODS else f"content-length: {len(body)}\r\n"
@@ -127,7 +151,7 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
         f"webhook-timestamp: {timestamp_s}\r\n"
         f"webhook-signature: {sign(delivery.keys, run_id, timestamp_s, body)}\r\n"
         f'idempotency-key: "{run_id}"\r\n'
-        f"onbeat-job: {template.job_id_text}\r\n"
+        f"onbeat-job: {job_id}\r\n"
         f"onbeat-attempt: {delivery.attempt}\r\n"
         f"onbeat-trigger: {delivery.trigger.value}\r\n"
         f"onbeat-scheduled-at: {scheduled_at}\r\n"
@@ -139,13 +163,11 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
     return template.head + head.encode("ascii") + body
 
 
-def _build_body(delivery: Delivery, template: RequestTemplate, *, run_id: str, scheduled_at: str) -> bytes:
-    if template.body is not None:
-        return template.body
+def _wrap(delivery: Delivery, template: RequestTemplate, *, run_id: str, job_id: str, scheduled_at: str) -> bytes:
     return wrap(
         template.payload if delivery.payload is None else delivery.payload.encode("utf-8"),
         run_id=run_id,
-        job=template.job,
+        job=describe_job(job_id, job_key=delivery.job_key, job_name=delivery.job_name),
         scheduled_at=scheduled_at,
         attempt=delivery.attempt,
         trigger=delivery.trigger,

@@ -9,7 +9,8 @@ never the outcome. The body is never decoded. Limits bound what one attempt hold
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import httptools
 
@@ -27,15 +28,26 @@ _INTERIM_HEAD = re.compile(
 )
 _BEGINNING: Final = b"HTTP/1."
 _BODILESS_STATUSES: Final = (204, 304)
+_REMEMBERED_HEAD_BYTES: Final = 2_048
+_REMEMBERED_HEADS: Final = 1_024
+
+
+class Head(NamedTuple):
+    """The head of a final answer that names the length of its body, after which its connection can be used again."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    texts: tuple[tuple[str, str], ...]
+    length: int
 
 
 class ResponseReader:
     """Feed it what arrives until it says it has enough."""
 
     __slots__ = (
-        "_body", "_complete", "_head_left", "_headers_over", "_interim", "_is_odd", "_keep_alive", "_kept", "_lead",
-        "_length", "_method", "_parser", "_read_left", "_surplus", "_tail", "began", "finished", "headers", "problem",
-        "reusable", "status", "truncated",
+        "_body", "_complete", "_head", "_head_left", "_headers_over", "_interim", "_is_odd", "_keep_alive", "_kept",
+        "_lead", "_length", "_method", "_parser", "_read_left", "_surplus", "_tail", "began", "finished", "headers",
+        "problem", "reusable", "status", "truncated",
     )  # fmt: skip
 
     def __init__(self, *, method: str) -> None:
@@ -47,6 +59,7 @@ class ResponseReader:
         self.truncated = False  # what is kept is not all that was sent
         self.headers: list[tuple[bytes, bytes]] = []
         self._method = method
+        self._head: Head | None = None  # of an answer that came in one piece
         self._lead = b""
         self._interim = 0
         self._head_left = MAX_HEAD_BYTES
@@ -66,7 +79,10 @@ class ResponseReader:
         """Take bytes; True: nothing more is needed."""
         if self.finished:
             return True
-        self.began = True
+        if not self.began:
+            self.began = True
+            if self._take_whole(data):
+                return True
         if self._parser is None:
             data = self._read_status_lines(self._lead + data if self._lead else data)
         if self._parser is not None:
@@ -91,8 +107,7 @@ class ResponseReader:
 
     def response(self) -> Response:
         """What is kept of the answer."""
-        kept = self.headers[:MAX_HEADER_LINES]
-        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in kept)
+        headers = _texts_of(self.headers) if self._head is None else self._head.texts
         return Response(headers=headers, body=b"".join(self._body), truncated=self.truncated)
 
     def find_header(self, name: bytes) -> str | None:
@@ -101,6 +116,21 @@ class ResponseReader:
             if given.lower() == name:
                 return value.decode("latin-1")
         return None
+
+    def _take_whole(self, data: bytes) -> bool:
+        """Is this all of an answer whose head is nothing special? Then it is taken as it is."""
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 < end <= _REMEMBERED_HEAD_BYTES or self._method == "HEAD":
+            return False
+        head = _read_head(data[:end])
+        if head is None or len(data) - end != head.length:
+            return False
+        self._head = head
+        self.status = head.status
+        self.headers = head.headers
+        self._body.append(data[end:])
+        self.finished = self.reusable = True
+        return True
 
     def _read_status_lines(self, data: bytes) -> bytes:
         """Pass over interim responses; make the parser at the final status line. Answer: the bytes from there on."""
@@ -251,6 +281,14 @@ class ResponseReader:
     def on_message_complete(self) -> None:
         self._complete = True
 
+    def plain_head(self) -> Head | None:
+        """What was read, if it was a head and nothing else, and one that leaves no question open."""
+        if self.status is None or not self._headers_over or self._interim or self._length is None:
+            return None
+        if not self._keep_alive or self.truncated or self._length > MAX_BODY_KEPT:
+            return None
+        return Head(self.status, self.headers, _texts_of(self.headers), self._length)
+
     def _read_framing(self) -> None:
         """How long the body is, where the head alone tells it. The parser has refused heads that tell two lengths."""
         length, has_coding = None, False
@@ -267,3 +305,18 @@ class ResponseReader:
             self._length = 0
         elif not has_coding:
             self._length = length
+
+
+@lru_cache(maxsize=_REMEMBERED_HEADS)
+def _read_head(head: bytes) -> Head | None:
+    """Answers to webhooks are short, and a receiver begins all of the same second with the same bytes: their meaning is
+    remembered. It is always a reader like every other that finds it out; None where it is better read byte for byte.
+    """
+    reader = ResponseReader(method="POST")
+    reader.began = True  # what follows its first bytes, a reader always reads itself
+    reader.feed(head)
+    return reader.plain_head()
+
+
+def _texts_of(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers[:MAX_HEADER_LINES])

@@ -25,14 +25,13 @@ import structlog
 
 from onbeat.clock import Clock
 from onbeat.delivery.attempt import Attempt, OnOutcome, read_outcome
-from onbeat.delivery.connection import Connection
+from onbeat.delivery.connection import Connection, find_noisy
 from onbeat.delivery.connections import Connections
 from onbeat.delivery.dialer import Dialer
 from onbeat.delivery.limits import SenderLimits
-from onbeat.delivery.request import Delivery, build_request, check_delivery
+from onbeat.delivery.request import Delivery, build_request, check_delivery, prepare
 from onbeat.delivery.resolver import Resolver, SystemResolver
 from onbeat.delivery.response import ResponseReader
-from onbeat.delivery.templates import Templates
 from onbeat.delivery.timer import TimerWheel
 from onbeat.delivery.tls import create_tls_context
 from onbeat.domain.egress import EgressRules
@@ -79,7 +78,7 @@ class Sender:
         )
         self._connections = Connections(dialer=dialer, limits=limits, user=self)
         self._deadlines = TimerWheel(self._loop, step_s=limits.timer_step_s, ring=self._expire)
-        self._templates = Templates(rules=rules)
+        self._rules = rules
         self._attempts: dict[Delivery, Attempt] = {}
         self._served: dict[Connection, Attempt] = {}
         self._ready: list[tuple[Attempt, Connection]] = []
@@ -140,7 +139,7 @@ class Sender:
 
     def _begin(self, delivery: Delivery, on_outcome: OnOutcome, *, started_at: int, started: float) -> None:
         try:
-            template = self._templates.template_of(delivery)
+            template = prepare(delivery.target, rules=self._rules)
             check_delivery(delivery)
         except DefinitionError as error:
             self._refuse(delivery, f"{error.reason_code}: {error.detail}", on_outcome, started_at=started_at)
@@ -184,11 +183,12 @@ class Sender:
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, []
         now, boottime = self._clock.now(), self._clock.boottime()
+        noisy = find_noisy(connection for _attempt, connection in ready if connection.is_open)
         permitted: list[tuple[Attempt, Connection, bytes]] = []
         for attempt, connection in ready:
             if attempt.ended:
                 self._connections.release(connection)
-            elif not connection.is_quiet():
+            elif connection in noisy or not connection.is_open:
                 self._replace_unused(attempt, connection)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -46,8 +45,7 @@ SENT_NOTHING = frozenset(
 """Kinds after which it is certain that the receiver saw no byte of the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, gc=False):
     """What the receiver answered, bounded: the first 16 KiB of the body, `truncated` where there was more."""
 
     headers: tuple[tuple[str, str], ...] = ()
