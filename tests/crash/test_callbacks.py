@@ -9,14 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.crash.points import dying, lasting
 from tests.support.database import look
 from tests.support.ports import free_port
-from tests.support.process import running
 from tests.support.receiver import Call, receiving
 
 from onbeat.receiver import Callback
 
-SERVER = Path(__file__).with_name("crashing_server.py")
 JOB = {"name": "slow", "schedules": [{"every": "1h"}], "completion": "callback"}
 POINTS = [
     "leases.finish:before:1",
@@ -52,9 +51,7 @@ async def test_a_scheduler_killed_around_a_report_hears_it_again(point: str, dat
 
     async with receiving(accept) as receiver:
         body = JOB | {"target": {"url": receiver.url}, "retry": {"max_attempts": 2, "initial_s": 0.001}}
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "1.log", port=port
-        ) as first:
+        async with dying(point, data, log=tmp_path / "1.log", port=port) as first:
             assert await first.wait_ready()
             async with httpx.AsyncClient(base_url=first.url, timeout=10) as http:
                 job = (await http.post("/v1/jobs", json=body)).json()
@@ -63,9 +60,7 @@ async def test_a_scheduler_killed_around_a_report_hears_it_again(point: str, dat
             if not point.startswith("leases.finish"):
                 assert not await say(Callback.of(receiver.calls[0].body))
             assert await first.wait_exit() == -signal.SIGKILL
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "2.log", port=port
-        ) as second:
+        async with lasting(data, log=tmp_path / "2.log", port=port) as second:
             assert await second.wait_ready()
             with contextlib.suppress(Exception):  # a failure that is known already, or a lost lease
                 await asyncio.to_thread(Callback.of(receiver.calls[0].body).fail, "a part is missing")

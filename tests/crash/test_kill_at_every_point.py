@@ -15,11 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.crash.points import dying, lasting
 from tests.crash.test_callbacks import POINTS as CALLBACK_POINTS
 from tests.support.accounting import planned_instants
 from tests.support.database import Data
 from tests.support.ports import free_port
-from tests.support.process import ServerProcess, running
+from tests.support.process import ServerProcess
 from tests.support.receiver import Call, Receiver, receiving
 
 from onbeat.domain.ids import parse_job_id
@@ -29,8 +30,6 @@ from onbeat.store.open import open_store
 from onbeat.testing.events import Planned, Rule
 from onbeat.testing.history import judge
 from onbeat.testing.rows import read_history
-
-SERVER = Path(__file__).with_name("crashing_server.py")
 
 # Reached in any first minute of a scheduler: the number says which call dies.
 STORE_POINTS = {
@@ -224,18 +223,14 @@ async def test_a_process_killed_at_a_point_leaves_everything_to_its_successor(
 ) -> None:
     port = free_port()
     async with receiving() as receiver:
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "1.log", port=port
-        ) as first:
+        async with dying(point, data, log=tmp_path / "1.log", port=port) as first:
             if await first.wait_ready():
                 created = await put_job(first, receiver)
                 if created is not None and point.rsplit(":", 2)[0] in ASKED_POINTS:
                     await exercise(first, created)
             assert await first.wait_exit() == -signal.SIGKILL
         interrupted = len(receiver.calls)
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "2.log", port=port
-        ) as second:
+        async with lasting(data, log=tmp_path / "2.log", port=port) as second:
             assert await second.wait_ready()
             job_id = await put_job(second, receiver)
             assert job_id is not None
@@ -259,21 +254,15 @@ async def test_a_process_killed_while_it_takes_over_leaves_everything_to_the_nex
         return 503 if call.attempt == 2 and point.startswith("leases.finish") else 200
 
     async with receiving(answer_after_the_first) as receiver:
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "1.log", port=port
-        ) as first:
+        async with lasting(data, log=tmp_path / "1.log", port=port) as first:
             assert await first.wait_ready()
             job_id = await put_job(first, receiver)
             assert job_id is not None
             await receiver.wait_for(lambda calls: len(calls) == 1)
             await first.kill()
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "2.log", port=port
-        ) as second:
+        async with dying(point, data, log=tmp_path / "2.log", port=port) as second:
             assert await second.wait_exit() == -signal.SIGKILL
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "3.log", port=port
-        ) as third:
+        async with lasting(data, log=tmp_path / "3.log", port=port) as third:
             assert await third.wait_ready()
             lost = receiver.calls[0]
             # The run in flight at the first death is delivered again, under the same id, as a later attempt.

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.crash.test_kill_at_every_point import SERVER
+from tests.crash.points import dying, lasting
 from tests.support.ports import free_port
-from tests.support.process import running
 from tests.support.receiver import Call, receiving
 
 RUNS = 3
@@ -34,9 +33,7 @@ async def test_three_runs_of_a_dead_process_are_delivered_again_though_the_sweep
         return 200
 
     async with receiving(answer) as receiver:
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "1.log", port=port
-        ) as first:
+        async with lasting(data, log=tmp_path / "1.log", port=port) as first:
             assert await first.wait_ready()
             async with httpx.AsyncClient(base_url=first.url) as http:
                 for number in range(RUNS):
@@ -52,14 +49,10 @@ async def test_three_runs_of_a_dead_process_are_delivered_again_though_the_sweep
             await first.kill()
         lost = {call.run_id for call in receiver.calls}
         assert len(lost) == RUNS
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "2.log", port=port
-        ) as second:
+        async with dying(point, data, log=tmp_path / "2.log", port=port) as second:
             assert await second.wait_exit() == -signal.SIGKILL
         may_answer.set()
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "3.log", port=port
-        ) as third:
+        async with lasting(data, log=tmp_path / "3.log", port=port) as third:
             assert await third.wait_ready()
             # The second process may have taken a run back, and died before its attempt was on the wire.
             await receiver.wait_for(lambda calls: {call.run_id for call in calls if call.attempt > 1} == lost)

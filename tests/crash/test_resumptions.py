@@ -9,11 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.crash.points import dying, lasting
 from tests.support.ports import free_port
-from tests.support.process import running
 from tests.support.receiver import Call, receiving
 
-SERVER = Path(__file__).with_name("crashing_server.py")
 JOB = {"name": "failing", "schedules": [{"every": 1}], "retry": {"max_attempts": 1}, "auto_pause": {"failures": 3}}
 POINTS = [
     *(f"leases.finish:{when}:3" for when in ("before", "inside", "after")),
@@ -49,9 +48,7 @@ async def test_a_scheduler_killed_over_a_replay_finishes_it_with_the_same_reques
         return 200 if is_well else 500
 
     async with receiving(answer) as receiver:
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), point], log=tmp_path / "1.log", port=port
-        ) as first:
+        async with dying(point, data, log=tmp_path / "1.log", port=port) as first:
             assert await first.wait_ready()
             async with httpx.AsyncClient(base_url=first.url, timeout=10) as http:
                 job = (await http.post("/v1/jobs", json=JOB | {"target": {"url": receiver.url}})).json()
@@ -62,9 +59,7 @@ async def test_a_scheduler_killed_over_a_replay_finishes_it_with_the_same_reques
         # Resumed before the death, it fires as soon as the next process is up: from here on its calls succeed.
         is_resumed = is_well = point.startswith("jobs.change:after")
         lost = {call.run_id for call in receiver.calls}
-        async with running(
-            lambda port: [str(SERVER), str(data), str(port), "none"], log=tmp_path / "2.log", port=port
-        ) as second:
+        async with lasting(data, log=tmp_path / "2.log", port=port) as second:
             assert await second.wait_ready()
             if not is_resumed:
                 await wait_until_paused(second.url, job["id"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.database import Data
 from tests.support.process import QUICK, ServerProcess, running
+from tests.support.starting import Start, start_fork
 
 StartServer = Callable[..., AbstractAsyncContextManager[ServerProcess]]
 
@@ -22,13 +24,17 @@ def data(tmp_path: Path) -> Path:
 def start_server(tmp_path: Path, data: Data) -> StartServer:
     """`async with start_server() as server:` runs `onbeat dev`; keyword arguments are settings."""
 
-    def start(*, port: int | None = None, **settings: str) -> AbstractAsyncContextManager[ServerProcess]:
-        chosen = QUICK | {f"ONBEAT_{name.upper()}": value for name, value in settings.items()}
-        return running(
-            lambda port: ["-m", "onbeat", "dev", "--data", str(data), "--port", str(port)],
-            log=tmp_path / "server.log",
-            port=port,
-            env=chosen,
-        )
+    return functools.partial(developing, data, log=tmp_path / "server.log", start=start_fork)
 
-    return start
+
+def developing(
+    data: Data, *, log: Path, start: Start, port: int | None = None, **settings: str
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat dev`; keyword arguments are settings."""
+    return running(
+        lambda port: ["-m", "onbeat", "dev", "--data", str(data), "--port", str(port)],
+        log=log,
+        port=port,
+        env=QUICK | {f"ONBEAT_{name.upper()}": value for name, value in settings.items()},
+        start=start,
+    )

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.scenarios.conftest import StartServer
+from tests.scenarios.conftest import StartServer, developing
 from tests.support.process import ServerProcess
 from tests.support.receiver import Call, Receiver, receiving
+from tests.support.starting import start_interpreter
 
 from onbeat.app.process import EXIT_GAVE_BACK
+
+
+@pytest.fixture
+def start_server(tmp_path: Path, data: Path) -> StartServer:
+    """By the interpreter: what signals do is a part of a start."""
+    return functools.partial(developing, data, log=tmp_path / "server.log", start=start_interpreter)
 
 
 async def _trigger(server: ServerProcess, receiver: Receiver) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import httpx
 from tests.support.database import Data
 from tests.support.process import QUICK, ServerProcess, running
+from tests.support.starting import run_fork, start_fork, start_interpreter
 
 LOOPBACK = {"ONBEAT_ALLOW_HTTP": "true", "ONBEAT_ALLOW_NETWORKS": "127.0.0.0/8", "ONBEAT_ALLOW_PORTS": ""}
 NO_SETTINGS: Mapping[str, str] = {}
@@ -25,12 +24,8 @@ def log_beside(data: Data, name: str) -> Path:
 
 async def make_key(data: Data, *scopes: str) -> str:
     """As an operator makes it: on the data file, before the server runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json"),
-        *(part for scope in scopes for part in ("--scope", scope)),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
+    command = ("-m", "onbeat", "keys", "create", "--data", str(data), "--name", "test", "--json")
+    output = await run_fork(*command, *(part for scope in scopes for part in ("--scope", scope)))
     return str(json.loads(output)["key"])
 
 
@@ -43,6 +38,7 @@ def serving(
         log=log_beside(data, "server.log"),
         port=port,
         env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | dict(settings),
+        start=start_fork,
     )
 
 
@@ -78,9 +74,10 @@ def working(
     settings: Mapping[str, str] = NO_SETTINGS,
     inside: Sequence[str] = (),
 ) -> AbstractAsyncContextManager[ServerProcess]:
-    """`onbeat worker`; `inside` is a script that runs it, with its arguments."""
+    """`onbeat worker`; `inside` is a script that runs it, with its arguments, before anything is imported."""
     return running(
         lambda _port: [*inside, "-m", "onbeat", "worker", "--server", server, "--concurrency", str(concurrency)],
         log=log_beside(data, "worker.log"),
         env=QUICK | LOOPBACK | {"ONBEAT_API_KEY": key} | dict(settings),
+        start=start_interpreter if inside else start_fork,
     )

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
 from tests.support.ports import free_port
+from tests.support.starting import Process, Start, start_interpreter
 
 from onbeat.api.awaiting import AWAITED
 
@@ -22,7 +22,7 @@ QUICK = {"ONBEAT_LEASE_S": "1", "ONBEAT_HEARTBEAT_S": "0.25", "ONBEAT_DRAIN_S": 
 class ServerProcess:
     """One process of ours."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    def __init__(self, process: Process, url: str, log: Path) -> None:
         self.process = process
         self.url = url
         self.log = log
@@ -67,13 +67,12 @@ async def running(
     port: int | None = None,
     env: dict[str, str] | None = None,
     cwd: Path | None = None,
+    start: Start = start_interpreter,
 ) -> AsyncIterator[ServerProcess]:
     """Start `python <command(port)>` and make sure that it is gone at the end."""
     chosen = port or free_port()
     with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command(chosen), stdout=output, stderr=output, env=os.environ | (env or {}), cwd=cwd
-        )
+        process = await start(command(chosen), output=output, env=os.environ | (env or {}), cwd=cwd)
     server = ServerProcess(process, f"http://127.0.0.1:{chosen}", log)
     try:
         yield server
