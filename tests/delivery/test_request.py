@@ -10,6 +10,7 @@ from tests.delivery.receivers import NOW, OK, Receiver, Seen, Sending, delivery,
 from onbeat.delivery.request import build_request, prepare
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.ids import format_job_id, format_run_id
+from onbeat.domain.model import WebhookTarget
 from onbeat.domain.outcome import OutcomeKind
 from onbeat.receiver import verify
 
@@ -110,12 +111,33 @@ def test_each_retry_has_a_fresh_timestamp_and_signature() -> None:
     assert early != late
 
 
+def test_jobs_with_one_target_share_what_is_built_for_it_and_long_bodies_are_not_kept() -> None:
+    rules = EgressRules()
+
+    def target(**fields: str) -> WebhookTarget:
+        return WebhookTarget(url="https://example.com/", headers={"X-A": "1"}, **fields)
+
+    assert prepare(target(payload="[1]"), rules=rules) is prepare(target(payload="[1]"), rules=rules)
+    others = [
+        target(payload="[2]"), target(body="[1]"), target(payload="[1]", method="PUT"),
+        WebhookTarget(url="https://example.com/", headers={"X-A": "2"}, payload="[1]"),
+        WebhookTarget(url="https://example.com/x", headers={"X-A": "1"}, payload="[1]"),
+    ]  # fmt: skip
+    assert len({id(prepare(other, rules=rules)) for other in [target(payload="[1]"), *others]}) == 6
+    long = target(body="x" * 100_000)
+    assert prepare(long, rules=rules) is not prepare(long, rules=rules), "thousands of them would fill the memory"
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"headers": {"X-A": "a\r\nX-Injected: 1"}},
         {"headers": {"Host": "evil"}},
         {"headers": {"X-A": 1}},
+        {"headers": {"X-A": ["unhashable"]}},
+        {"headers": "X-A: 1"},
+        {"body": 1},
+        {"method": ["POST"]},
         {"method": "GET\r\n"},
         {"url": "http://127.1/"},
         {"url": "http://10.0.0.1/"},

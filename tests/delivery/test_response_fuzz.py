@@ -90,6 +90,29 @@ def test_an_answer_cut_at_every_place_means_the_same(answer: bytes, method: str)
     check_response(answer, method=method, cuts=range(len(answer)))
 
 
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from([b"Date", b"x-a", b"Content-Type", b"retry-after", b"Connection", b"Content-Encoding"]),
+        st.sampled_from([b"", b"1", b"close", b"keep-alive", b"caf\xe9", b"a" * 3_000]),
+    ),
+    max_size=4,
+)
+
+
+@given(st.sampled_from([b"200 OK", b"201", b"204 No", b"304 Not", b"404 Not Found", b"503 "]), HEADERS, st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_head_that_was_seen_before_means_what_it_meant(
+    status: bytes, headers: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    length = data.draw(st.sampled_from([0, 1, 5, 16_384, 16_385, 70_000]))
+    lines = [b"HTTP/1.1 " + status, *(b"%b: %b" % header for header in headers), b"content-length: %d" % length]
+    head = b"\r\n".join(lines) + b"\r\n\r\n"
+    bodies = [b"b" * length, b"b" * (length + 1), b"b" * max(length - 1, 0), b""]
+    for body in data.draw(st.permutations(bodies)):
+        for method in ("POST", "HEAD"):
+            check_response(head + body, method=method, cuts=[len(head), len(head) + 1, 20])
+
+
 def test_the_end_of_an_answer_is_certain_or_the_connection_is_given_up() -> None:
     for answer in WELL_FORMED:
         assert read_in_pieces([answer], method="POST").is_clean, answer

@@ -15,8 +15,10 @@ from onbeat.domain.errors import DefinitionError
 from onbeat.domain.model import (
     CronSchedule,
     Definition,
+    EverySchedule,
     MisfirePolicy,
     QueueTarget,
+    WebhookTarget,
     decode_definition,
     encode_definition,
 )
@@ -137,6 +139,15 @@ async def test_a_definition_is_decoded_once_for_all_jobs_that_share_it_and_again
     for text in (other.definition, one.definition + " ", one.definition):
         cache.get(text)
     assert len(decoded) == 4  # the third pushed out what was used least recently
+
+
+def test_long_definitions_are_not_kept_and_read_all_the_same() -> None:
+    target = WebhookTarget(url="https://example.com/", body="x" * 200_000)
+    text = encode_definition(Definition(schedules=(EverySchedule(every_s=60, anchor_at=0),), target=target))
+    cache = DefinitionCache()
+    assert cache.get(text) == cache.get(text)
+    assert cache.get(text) is not cache.get(text), "thousands of them would fill the memory"
+    assert cache.planned(text).definition.target == target
 
 
 def test_a_definition_that_cannot_be_honoured_can_still_be_read() -> None:

@@ -27,7 +27,7 @@ from onbeat.domain.webhook_url import WebhookUrl
 
 USER_AGENT: Final = f"onbeat/{version('onbeat')}"
 MAX_TIMEOUT_S: Final = 86_400
-_MOST_KEPT: Final = 8_192
+_MOST_KEPT: Final = 4_096
 _LONGEST_KEPT: Final = 4_096
 """Letters of body and payload. Templates with longer ones are made for each run: many of them would fill the memory."""
 

@@ -13,7 +13,10 @@ from onbeat.domain.model import AfterFinishSchedule, Definition, QueueTarget, de
 from onbeat.domain.timetable import Timetable, after_finish_of, calendar_names, compile_timetable, depends_on_job
 
 CACHED_DEFINITIONS: Final = 8_192
-"""About 4 KiB each: at most some 30 MiB, and the jobs that fire most stay in."""
+"""About 4 KiB each: some 30 MiB, and the jobs that fire most stay in."""
+
+LONGEST_CACHED: Final = 8_192
+"""Letters. Longer ones, of jobs with large bodies, are decoded each time: 8,192 of those would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,20 @@ class DefinitionCache:
     def __init__(
         self, *, size: int = CACHED_DEFINITIONS, decode: Callable[[str], Definition] = decode_definition
     ) -> None:
+        self._decode = decode
         self._decoded = lru_cache(maxsize=size)(decode)
         self._planned = lru_cache(maxsize=size)(self._plan)
 
     def get(self, text: str) -> Definition:
         """The definition behind `text`. Raises DefinitionError where it cannot be read."""
-        return self._decoded(text)
+        return self._decoded(text) if len(text) <= LONGEST_CACHED else self._decode(text)
 
     def planned(self, text: str) -> Planned:
         """The same with its schedules. Raises DefinitionError also where those cannot be honoured."""
-        return self._planned(text)
+        return self._planned(text) if len(text) <= LONGEST_CACHED else self._plan(text)
 
     def _plan(self, text: str) -> Planned:
-        definition = self._decoded(text)
+        definition = self.get(text)
         schedules = definition.schedules
         names = calendar_names(schedules)
         after_finish = after_finish_of(schedules)
