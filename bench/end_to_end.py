@@ -4,21 +4,27 @@
 
 How it is set up says bench/rig.py. With `--workers` N the nodes deliver nothing and N `onbeat worker` processes do;
 with `--delivery-processes` N each node has N children that do.
-Limits, measured in the same run: a bare `httptools` loop against the same receiver, and the rows of a fire written in
-batches to the same database by nobody else. CPU is told per fire and by process.
+Limits, measured in the same run: a bare `httptools` loop against the same receiver, the rows of a fire written in
+batches to the same database by nobody else, and on SQLite the design with nothing of onbeat in it (`bare_design`).
+CPU is told per fire and by process.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from pathlib import Path
 
+from bench.bare_design import run_bare_design
 from bench.databases import ENGINES
 from bench.figures import Figure, Limit, Result, at_least, at_most, latencies
-from bench.rig import Load, run_load
+from bench.rig import Load, Seen, run_load
 from bench.scenario import parser_of, run_alone
+from bench.sink import receiving
 
 ASKED = {"sqlite": at_least(12_000), "postgres": at_least(8_000)}
 """Design §8, of one node that delivers itself."""
+BARE_FIRES = 60_000
 
 
 def measure(options: argparse.Namespace) -> Result:
@@ -41,12 +47,24 @@ def measure(options: argparse.Namespace) -> Result:
     rows = Limit("bare rows", seen.rows_per_s)
     figures = [
         Figure(delivered.name, delivered.value, delivered.unit, asked, delivered.limit),
+        *(_beside_bare_design(options, seen) if options.engine == "sqlite" else ()),
         Figure("runs finished", seen.finished / per_s, "runs/s", limit=rows),
         Figure("handed straight to a worker", 100 * seen.handed_over / max(seen.finished, 1), "%"),
         *latencies("start lag", seen.lags_ms, targets={0.99: at_most(1_000)} if asked else None),
         *seen.costs(),
     ]
     return Result(seen.setting, figures)
+
+
+def _beside_bare_design(options: argparse.Namespace, seen: Seen) -> list[Figure]:
+    fires = min(BARE_FIRES, options.rate * options.seconds)
+    with tempfile.TemporaryDirectory() as folder, receiving(Path(folder)) as sink:
+        bare = run_bare_design(sink.port, fires=fires, attempts=options.attempts)
+    per_s, cost = seen.per_second().value, seen.cost_of_a_fire()
+    return [
+        Figure("of the bare design", 100 * per_s / bare.per_second, "%", limit=Limit("fires/s", bare.per_second)),
+        Figure("CPU beside the bare design", cost / bare.cpu_us, "times", limit=Limit("µs/fire", bare.cpu_us)),
+    ]
 
 
 def main() -> None:

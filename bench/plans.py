@@ -10,6 +10,7 @@ from typing import Final
 SMOKE: Final = (
     "store_life_cycle --jobs 2000 --fires 2000",
     "end_to_end --rate 50 --seconds 1",
+    "bare_design --fires 500",
     "sustained --beyond 50 --seconds 1 --steps 1",
     "claims --engine sqlite --blocked 1000 --later 100 --rounds 1 --claimers 2",
     "api --jobs 500 --batches 250 --reads 10",
@@ -27,6 +28,7 @@ QUICK: Final = (
     "end_to_end --rate 8000 --seconds 15 --engine postgres",
     "end_to_end --rate 8000 --seconds 15 --engine postgres --nodes 2",
     "end_to_end --rate 8000 --seconds 15 --engine postgres --nodes 3",
+    "bare_design --fires 40000",
     "start_lag --rates 1,100,1000,2000,6000 --seconds 10",
     "start_lag --rates 100,2000 --seconds 10 --engine postgres",
     "growth --jobs 10000,100000,1000000 --seconds 10",
@@ -50,6 +52,7 @@ FULL: Final = (
     *(f"sustained --seconds 60 --engine postgres --beyond 8000 --nodes {nodes}" for nodes in (1, 2)),
     *(f"end_to_end --rate 6000 --seconds 60 --workers {workers}" for workers in (1, 2, 4)),
     *(f"end_to_end --rate 8000 --seconds 60 --engine postgres --nodes {nodes}" for nodes in (1, 2, 3)),
+    "bare_design",
     "start_lag --rates 1,10,100,1000,2000,4000,6000 --seconds 30",
     "start_lag --rates 1,10,100,1000,2000,4000,6000 --seconds 30 --engine postgres",
     "growth --jobs 10000,100000,1000000,10000000 --seconds 30",

@@ -123,7 +123,9 @@ async def test_a_request_that_crossed_the_servers_goodbye_is_sent_once_more(
     is_seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_seen:  # it arrives between the look and the write
-        monkeypatch.setattr("onbeat.delivery.sender.find_noisy", lambda connections: set())
+        monkeypatch.setattr(
+            "onbeat.delivery.sender.find_unusable", lambda connections: {one for one in connections if not one.is_open}
+        )
     server = BlockingServer()
     with server.listening:
         async with Sending() as sending:

@@ -147,19 +147,22 @@ class Connection(asyncio.Protocol):
         return held + self._transport.get_write_buffer_size()
 
 
-def find_noisy(connections: Iterable[Connection]) -> set[Connection]:
-    """Those of these open connections on which something is there to read: a goodbye, or bytes that nobody asked for.
-    Asks the kernel, of all of them at once.
+def find_unusable(connections: Iterable[Connection]) -> set[Connection]:
+    """Those of these connections on which no request may be sent any more: either side has begun to close, or something
+    is there to read, a goodbye or bytes that nobody asked for. Asks the kernel, of all of them at once.
 
     The loop reads after it writes, so a second answer to the last request may lie unread, and would be taken for the
     answer to the next one.
     """
     readable = select.poll()
+    unusable: set[Connection] = set()
     by_number: dict[int, Connection] = {}
     for connection in connections:
-        watched = connection.watched
-        if watched is not None:
+        if not connection.is_open:
+            unusable.add(connection)
+        elif (watched := connection.watched) is not None:
             number = watched.fileno()
             by_number[number] = connection
             readable.register(number, select.POLLIN)
-    return {by_number[number] for number, _event in readable.poll(0)}
+    unusable.update(by_number[number] for number, _event in readable.poll(0))
+    return unusable

@@ -61,7 +61,7 @@ def wrap(
         job,
         scheduled_at.encode("ascii"),
         attempt,
-        trigger.value.encode("ascii"),
+        trigger.encode("ascii"),
         callback,
         payload,
     )

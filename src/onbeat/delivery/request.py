@@ -153,7 +153,7 @@ def build_request(delivery: Delivery, template: RequestTemplate, *, now: int) ->
         f'idempotency-key: "{run_id}"\r\n'
         f"onbeat-job: {job_id}\r\n"
         f"onbeat-attempt: {delivery.attempt}\r\n"
-        f"onbeat-trigger: {delivery.trigger.value}\r\n"
+        f"onbeat-trigger: {delivery.trigger}\r\n"
         f"onbeat-scheduled-at: {scheduled_at}\r\n"
         f"onbeat-lateness-ms: {lateness_ms}\r\n"
         f"traceparent: {_trace_parent(run_id, delivery.attempt)}\r\n"
@@ -200,6 +200,5 @@ def _fixed_head(url: WebhookUrl, method: str, headers: tuple[tuple[str, str], ..
 
 def _trace_parent(run_id: str, attempt: int) -> str:
     # The trace is the run and the span the attempt, so both can be found from a run's page without being stored.
-    digest = hashlib.blake2b(run_id.encode("ascii"), digest_size=24).hexdigest()
-    span = (int(digest[32:], 16) + attempt) & 0xFFFF_FFFF_FFFF_FFFF
-    return f"00-{digest[:32]}-{span:016x}-01"
+    digest = hashlib.blake2b(run_id.encode("ascii"), digest_size=22).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:]}{attempt & 0xFFFF:04x}-01"

@@ -44,36 +44,32 @@ class Head(NamedTuple):
 class ResponseReader:
     """Feed it what arrives until it says it has enough."""
 
-    __slots__ = (
-        "_body", "_complete", "_head", "_head_left", "_headers_over", "_interim", "_is_odd", "_keep_alive", "_kept",
-        "_lead", "_length", "_method", "_parser", "_read_left", "_surplus", "_tail", "began", "finished", "headers",
-        "problem", "reusable", "status", "truncated",
-    )  # fmt: skip
+    # As attributes of the class: most answers are over with the first bytes, and one of these is made for each.
+    status: int | None = None  # the final one, 200..599 or 101
+    problem: str | None = None  # why this is no HTTP response
+    began = False  # at least one byte came
+    finished = False  # nothing more is needed
+    reusable = False  # there is no doubt where the response ended
+    truncated = False  # what is kept is not all that was sent
+    _head: Head | None = None  # of an answer that came in one piece
+    _lead = b""
+    _interim = 0
+    _head_left = MAX_HEAD_BYTES
+    _read_left = MAX_BODY_READ
+    _kept = 0
+    _tail = b""  # the last bytes before those that are read now, where an end may lie across
+    _is_odd = False  # an interim response was not as it has to be
+    _headers_over = False
+    _keep_alive = False
+    _length: int | None = None  # what is left of a body whose length was named
+    _complete = False
+    _surplus = False
+    _parser: httptools.HttpResponseParser | None = None
 
     def __init__(self, *, method: str) -> None:
-        self.status: int | None = None  # the final one, 200..599 or 101
-        self.problem: str | None = None  # why this is no HTTP response
-        self.began = False  # at least one byte came
-        self.finished = False  # nothing more is needed
-        self.reusable = False  # there is no doubt where the response ended
-        self.truncated = False  # what is kept is not all that was sent
-        self.headers: list[tuple[bytes, bytes]] = []
         self._method = method
-        self._head: Head | None = None  # of an answer that came in one piece
-        self._lead = b""
-        self._interim = 0
-        self._head_left = MAX_HEAD_BYTES
-        self._read_left = MAX_BODY_READ
-        self._kept = 0
+        self.headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self._tail = b""  # the last bytes before those that are read now, where an end may lie across
-        self._is_odd = False  # an interim response was not as it has to be
-        self._headers_over = False
-        self._keep_alive = False
-        self._length: int | None = None  # what is left of a body whose length was named
-        self._complete = False
-        self._surplus = False
-        self._parser: httptools.HttpResponseParser | None = None
 
     def feed(self, data: bytes) -> bool:
         """Take bytes; True: nothing more is needed."""

@@ -25,7 +25,7 @@ import structlog
 
 from onbeat.clock import Clock
 from onbeat.delivery.attempt import Attempt, OnOutcome, read_outcome
-from onbeat.delivery.connection import Connection, find_noisy
+from onbeat.delivery.connection import Connection, find_unusable
 from onbeat.delivery.connections import Connections
 from onbeat.delivery.dialer import Dialer
 from onbeat.delivery.limits import SenderLimits
@@ -183,12 +183,12 @@ class Sender:
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, []
         now, boottime = self._clock.now(), self._clock.boottime()
-        noisy = find_noisy(connection for _attempt, connection in ready if connection.is_open)
+        unusable = find_unusable([connection for _attempt, connection in ready])
         permitted: list[tuple[Attempt, Connection, bytes]] = []
         for attempt, connection in ready:
             if attempt.ended:
                 self._connections.release(connection)
-            elif connection in noisy or not connection.is_open:
+            elif connection in unusable:
                 self._replace_unused(attempt, connection)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 
 from onbeat.domain.model import Target, WebhookTarget
 
@@ -37,7 +38,12 @@ _AUTHORITY = re.compile(r"//([^/?#]*)")
 
 def host_of(target: Target) -> str:
     """What is slow together: the host and port of a webhook."""
-    found = _AUTHORITY.search(target.url) if isinstance(target, WebhookTarget) else None
+    return _host_of_url(target.url) if isinstance(target, WebhookTarget) else ""
+
+
+@lru_cache(maxsize=4_096)  # jobs of one tenant call the same endpoint
+def _host_of_url(url: str) -> str:
+    found = _AUTHORITY.search(url)
     return "" if found is None else found[1].lower()
 
 

@@ -166,7 +166,7 @@ class Worker:
         ended = {item.token for item in self._ended} | self._reported
         left_alone = [t for t, held in self._held.items() if held.assignment.at_most_once and t not in ended]
         for token in left_alone:
-            self._let_go(token)
+            self._let_go(token, at=self._clock.boottime())
         self._note_held()
         interrupted = {token: held for token, held in self._held.items() if token not in ended}
         for held in interrupted.values():
@@ -179,7 +179,7 @@ class Worker:
         except OnbeatError as error:  # the scheduler does not answer: the leases end by themselves
             log.warning("leases_left_to_expire", count=len(interrupted), error=error.detail)
         for token in interrupted:
-            self._let_go(token)
+            self._let_go(token, at=self._clock.boottime())
         self._note_held()
 
     async def _claim_step(self, number: int) -> float:
@@ -314,8 +314,10 @@ class Worker:
 
     def _report(self, item: Finish) -> None:
         self._ended.append(item)
-        for number, loop in enumerate(self._reporting):
-            if number == 0 or len(self._ended) >= REPORT_BATCH:
+        first, *others = self._reporting
+        first.wake.set()
+        if len(self._ended) >= REPORT_BATCH:
+            for loop in others:
                 loop.wake.set()
 
     async def _report_step(self, number: int) -> float:
@@ -335,16 +337,17 @@ class Worker:
             raise
         finally:
             self._reported -= tokens
+        boottime = self._clock.boottime()
         for item in batch:
-            self._let_go(item.token)
+            self._let_go(item.token, at=boottime)
         self._note_held()
         for loop in self._claiming:
             loop.wake.set()
         return 0.0
 
-    def _let_go(self, token: bytes) -> None:
+    def _let_go(self, token: bytes, *, at: float) -> None:
         held = self._held.pop(token, None)
-        self._crowding.end(token, at=self._clock.boottime())
+        self._crowding.end(token, at=at)
         if held is not None and self._by_key.get(held.assignment.key) == token:
             del self._by_key[held.assignment.key]
 
