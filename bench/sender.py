@@ -148,7 +148,6 @@ async def measure_sender(url: str, *, ca_file: Path, exchanges: int, connections
                     token=b"",
                     attempt=1,
                     trigger=Trigger.SCHEDULE,
-                    job_version=1,
                     job_key="daily-report",
                     job_name="Daily report",
                     target=target,

@@ -92,8 +92,14 @@ class Settings(BaseModel):
     @field_validator("public_url")
     @classmethod
     def _check_public_url(cls, url: str | None) -> str | None:
-        if url is not None and (urlsplit(url).hostname is None or urlsplit(url).port == 0):
+        if url is None:
+            return url
+        if urlsplit(url).hostname is None or urlsplit(url).port == 0:
             raise ValueError("not a URL such as https://onbeat.example.com")
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ValueError(
+                "a URL has ASCII letters and no blanks: write a name in its xn-- form, other letters as %XX"
+            )
         return url
 
     @field_validator("allow_networks")

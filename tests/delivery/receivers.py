@@ -183,7 +183,6 @@ def delivery(
         token=b"t" * 16,
         attempt=attempt,
         trigger=Trigger.SCHEDULE,
-        job_version=1,
         job_key="daily",
         job_name=job_name,
         target=target,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 
+import msgspec
 import pytest
-from tests.delivery.receivers import NOW, OK, Receiver, Seen, Sending, delivery, says
+from tests.delivery.receivers import NOW, OK, SMALL, Receiver, Seen, Sending, delivery, says
 
 from onbeat.delivery.request import build_request, prepare
 from onbeat.domain.egress import EgressRules
@@ -124,8 +127,21 @@ def test_jobs_with_one_target_share_what_is_built_for_it_and_long_bodies_are_not
         WebhookTarget(url="https://example.com/x", headers={"X-A": "1"}, payload="[1]"),
     ]  # fmt: skip
     assert len({id(prepare(other, rules=rules)) for other in [target(payload="[1]"), *others]}) == 6
-    long = target(body="x" * 100_000)
-    assert prepare(long, rules=rules) is not prepare(long, rules=rules), "thousands of them would fill the memory"
+
+
+def test_of_targets_with_long_bodies_few_are_kept_and_they_push_out_no_short_ones() -> None:
+    rules = EgressRules()
+    short = WebhookTarget(url="https://example.com/")
+    long = [WebhookTarget(url=f"https://example.com/{number}", body="x" * 100_000) for number in range(100)]
+    first, of_short = prepare(long[0], rules=rules), prepare(short, rules=rules)
+    assert prepare(long[0], rules=rules) is first
+    for target in long:
+        prepare(target, rules=rules)
+    assert prepare(long[0], rules=rules) is not first, "thousands of them would fill the memory"
+    assert prepare(short, rules=rules) is of_short
+    long_header = WebhookTarget(url="https://example.com/", headers={"x-a": "y" * 10_000})
+    prepare(long_header, rules=rules)
+    assert prepare(long[-1], rules=rules) is prepare(long[-1], rules=rules)
 
 
 @pytest.mark.parametrize(
@@ -161,3 +177,13 @@ async def test_a_bad_stored_row_is_unsendable_and_touches_no_socket(fields: dict
         outcome = await sending.outcome_of(delivery(**fields))  # type: ignore[arg-type]
         assert outcome.kind is OutcomeKind.UNSENDABLE
         assert receiver.connections == 0
+
+
+async def test_a_request_that_cannot_be_built_after_all_harms_no_other_one_and_costs_no_place() -> None:
+    async with Receiver(says(OK)) as receiver, Sending(limits=replace(SMALL, connections_per_origin=4)) as sending:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        for batch in range(3):
+            mixed = [delivery(url, number=10 * batch + number) for number in range(4)]
+            mixed[1] = msgspec.structs.replace(mixed[1], callback_url="https://jöbs.example/")
+            kinds = [outcome.kind for outcome in await asyncio.gather(*map(sending.outcome_of, mixed))]
+            assert kinds == [OutcomeKind.SUCCEEDED, OutcomeKind.UNSENDABLE, *[OutcomeKind.SUCCEEDED] * 2]

@@ -141,13 +141,23 @@ async def test_a_definition_is_decoded_once_for_all_jobs_that_share_it_and_again
     assert len(decoded) == 4  # the third pushed out what was used least recently
 
 
-def test_long_definitions_are_not_kept_and_read_all_the_same() -> None:
-    target = WebhookTarget(url="https://example.com/", body="x" * 200_000)
-    text = encode_definition(Definition(schedules=(EverySchedule(every_s=60, anchor_at=0),), target=target))
+def test_of_long_definitions_few_are_kept_and_they_push_out_no_short_ones() -> None:
+    def text_of(body: str) -> str:
+        target = WebhookTarget(url="https://example.com/", body=body)
+        return encode_definition(Definition(schedules=(EverySchedule(every_s=60, anchor_at=0),), target=target))
+
     cache = DefinitionCache()
-    assert cache.get(text) == cache.get(text)
-    assert cache.get(text) is not cache.get(text), "thousands of them would fill the memory"
-    assert cache.planned(text).definition.target == target
+    long = [text_of(f"{number}" + "x" * 200_000) for number in range(100)]
+    first, short = cache.get(long[0]), cache.get(text_of("short"))
+    planned = cache.planned(long[0])
+    assert cache.get(long[0]) is first is planned.definition
+    assert cache.planned(long[0]) is planned
+    for text in long:
+        assert cache.planned(text).definition == cache.get(text)
+    assert cache.get(long[0]) == first
+    assert cache.get(long[0]) is not first, "thousands of them would fill the memory"
+    assert cache.planned(long[0]) is not planned
+    assert cache.get(text_of("short")) is short
 
 
 def test_a_definition_that_cannot_be_honoured_can_still_be_read() -> None:

@@ -18,7 +18,13 @@ def test_a_lease_shorter_than_two_default_heartbeats_is_refused() -> None:
     assert load_settings(environment={"ONBEAT_LEASE_S": "5", "ONBEAT_HEARTBEAT_S": "1"}).lease_s == 5
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "https://host:99999", "https://", "text", "https://host:0"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1", "https://host:99999", "https://", "text", "https://host:0", "https://j\u00f6bs.example",
+        "https://a/b c", "https://a/b\tc", "https://a/\x7f", "https://a/\u0660",
+    ],
+)  # fmt: skip
 def test_a_public_url_that_no_parser_reads_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_settings(environment={"ONBEAT_PUBLIC_URL": url})

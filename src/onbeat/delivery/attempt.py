@@ -60,7 +60,7 @@ def read_outcome(reader: ResponseReader, *, started_at: int, duration_us: int, n
         )
     if 200 <= reader.status < 300:
         return Outcome(OutcomeKind.SUCCEEDED, started_at, duration_us, status=reader.status, response=reader.response())
-    asked = reader.find_header(b"retry-after")
+    asked = reader.find_header("retry-after")
     is_redirect = 300 <= reader.status < 400
     return Outcome(
         OutcomeKind.REDIRECT if is_redirect else OutcomeKind.HTTP_STATUS,
@@ -74,7 +74,7 @@ def read_outcome(reader: ResponseReader, *, started_at: int, duration_us: int, n
 
 
 def _describe_redirect(reader: ResponseReader) -> str:
-    location = reader.find_header(b"location")
+    location = reader.find_header("location")
     if location is None:
         return f"the receiver answered {reader.status} without a Location; redirects are not followed"
     shown = ascii(location[:_MAX_LOCATION_SHOWN])[1:-1]

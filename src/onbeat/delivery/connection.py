@@ -56,9 +56,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def watched(self) -> socket.socket | None:
-        """What has nothing to read until a request was sent. None: after a TLS handshake something may well be there,
-        the server's tickets.
-        """
+        """The socket, where silence is expected on it. None: right after a TLS handshake the server's tickets come."""
         return None if self._is_tls and not self.exchanges else self._socket
 
     def exchange(self, request: bytes, *, method: str) -> None:

@@ -36,7 +36,7 @@ def check_json(payload: str, *, field: str) -> bytes:
 
 
 def describe_job(job_id: str, *, job_key: str | None, job_name: str) -> bytes:
-    """The part of the envelope that is the same for every run of a job."""
+    """The part of the envelope that says whose run it is."""
     return _JSON.encode({"id": job_id, "key": job_key, "name": job_name})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
@@ -27,9 +28,10 @@ from onbeat.domain.webhook_url import WebhookUrl
 
 USER_AGENT: Final = f"onbeat/{version('onbeat')}"
 MAX_TIMEOUT_S: Final = 86_400
-_MOST_KEPT: Final = 4_096
-_LONGEST_KEPT: Final = 4_096
-"""Letters of body and payload. Templates with longer ones are made for each run: many of them would fill the memory."""
+_MOST_KEPT: Final = 16_384
+_LONG: Final = 2_048
+_MOST_LONG_KEPT: Final = 64
+"""Templates: few of those that take more than so many letters, which could be half a megabyte each."""
 
 _NO_ENVELOPE: Final = BODILESS_METHODS | {"DELETE"}  # these get a body only where the job brings one
 
@@ -41,7 +43,6 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     token: bytes  # the lease's, for the caller's finish; never sent itself
     attempt: int
     trigger: Trigger
-    job_version: int
     job_key: str | None
     job_name: str
     target: WebhookTarget
@@ -80,21 +81,38 @@ class RequestTemplate(msgspec.Struct, frozen=True, eq=False, gc=False):
 def prepare(target: WebhookTarget, *, rules: EgressRules) -> RequestTemplate:
     """The template for a target. Raises DefinitionError: the stored row cannot be sent."""
     try:
-        if len(target.body or "") + len(target.payload or "") <= _LONGEST_KEPT:
-            return _prepare(
-                target.url, target.method, tuple(target.headers.items()), target.body, target.payload, rules
-            )
+        headers = tuple(target.headers.items())
+        letters = (
+            len(target.url) + len(target.body or "") + len(target.payload or "") + len("".join(target.headers.values()))
+        )
+        find = _find if letters <= _LONG else _find_long
+        return find(target.url, target.method, headers, target.body, target.payload, rules)
     except (TypeError, AttributeError):
-        pass  # a row whose fields have other types: the checks say which
-    return _make(target, rules)
+        return _make(target, rules)  # written by hand, with fields of other types: the checks say which
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _prepare(
-    url: str, method: str, headers: tuple[tuple[str, str], ...], body: str | None, payload: str | None,
-    rules: EgressRules,
-) -> RequestTemplate:  # fmt: skip
-    return _make(WebhookTarget(url, method, dict(headers), body, payload), rules)
+_Find = Callable[
+    [str, str, tuple[tuple[str, str], ...], str | None, str | None, EgressRules],
+    RequestTemplate,
+]
+
+
+def _remembering(count: int) -> _Find:
+    @lru_cache(maxsize=count)
+    def find(
+        url: str,
+        method: str,
+        headers: tuple[tuple[str, str], ...],
+        body: str | None,
+        payload: str | None,
+        rules: EgressRules,
+    ) -> RequestTemplate:
+        return _make(WebhookTarget(url, method, dict(headers), body, payload), rules)
+
+    return find
+
+
+_find, _find_long = _remembering(_MOST_KEPT), _remembering(_MOST_LONG_KEPT)
 
 
 def _make(target: WebhookTarget, rules: EgressRules) -> RequestTemplate:
@@ -121,8 +139,8 @@ def check_delivery(delivery: Delivery) -> None:
     except OverflowError:
         raise DefinitionError("instant_invalid", "the planned instant is no date", field="scheduled_at") from None
     for field, text in (("job_name", delivery.job_name), ("job_key", delivery.job_key)):
-        if text is not None and not text.isascii():
-            check_text(text, field=field)
+        if text is not None and not text.isascii() and text.encode("utf-8", "replace").decode() != text:
+            raise DefinitionError("name_invalid", "half of a surrogate pair cannot be sent", field=field)
     if not delivery.keys:
         raise DefinitionError("secret_missing", "there is no signing secret", field="target.secret")
     if not 0 < delivery.timeout_s <= MAX_TIMEOUT_S:
@@ -200,5 +218,5 @@ def _fixed_head(url: WebhookUrl, method: str, headers: tuple[tuple[str, str], ..
 
 def _trace_parent(run_id: str, attempt: int) -> str:
     # The trace is the run and the span the attempt, so both can be found from a run's page without being stored.
-    digest = hashlib.blake2b(run_id.encode("ascii"), digest_size=22).hexdigest()
-    return f"00-{digest[:32]}-{digest[32:]}{attempt & 0xFFFF:04x}-01"
+    digest = hashlib.blake2b(run_id.encode("ascii"), digest_size=24).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:44]}{attempt & 0xFFFF:04x}-01"

@@ -9,7 +9,6 @@ never the outcome. The body is never decoded. Limits bound what one attempt hold
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import httptools
@@ -28,17 +27,51 @@ _INTERIM_HEAD = re.compile(
 )
 _BEGINNING: Final = b"HTTP/1."
 _BODILESS_STATUSES: Final = (204, 304)
-_REMEMBERED_HEAD_BYTES: Final = 2_048
-_REMEMBERED_HEADS: Final = 1_024
+_LONGEST_HEAD_KEPT: Final = 2_048
+_MOST_HEADS_KEPT: Final = 512
+_MOST_MARKS: Final = 4_096
+
+_Texts = tuple[tuple[str, str], ...]
 
 
-class Head(NamedTuple):
-    """The head of a final answer that names the length of its body, after which its connection can be used again."""
+class _Head(NamedTuple):
+    """The head of an answer that named the length of its body, and after which the connection could be used again."""
 
     status: int
-    headers: list[tuple[bytes, bytes]]
-    texts: tuple[tuple[str, str], ...]
+    headers: _Texts
     length: int
+
+
+class _Heads:
+    """Answers to webhooks are short, and a receiver begins all of the same second with the same bytes: what those mean
+    is remembered. It is found out by a reader that reads such an answer byte for byte, twice: heads that are all
+    different, with an id in each, push nothing out.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, _Head] = {}
+        self._marks: set[int] = set()  # hashes of heads that were seen
+
+    def get(self, head: bytes) -> _Head | None:
+        return self._kept.get(head)
+
+    def was_seen(self, head: bytes) -> bool:
+        """From now on it was."""
+        mark = hash(head)
+        if mark in self._marks:
+            return True
+        if len(self._marks) >= _MOST_MARKS:
+            self._marks.clear()
+        self._marks.add(mark)
+        return False
+
+    def keep(self, head: bytes, meaning: _Head) -> None:
+        if len(self._kept) >= _MOST_HEADS_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[head] = meaning
+
+
+_HEADS = _Heads()
 
 
 class ResponseReader:
@@ -51,7 +84,7 @@ class ResponseReader:
     finished = False  # nothing more is needed
     reusable = False  # there is no doubt where the response ended
     truncated = False  # what is kept is not all that was sent
-    _head: Head | None = None  # of an answer that came in one piece
+    _head: _Head | None = None  # of an answer that came in one piece and was not read byte for byte
     _lead = b""
     _interim = 0
     _head_left = MAX_HEAD_BYTES
@@ -77,8 +110,33 @@ class ResponseReader:
             return True
         if not self.began:
             self.began = True
-            if self._take_whole(data):
-                return True
+            if self._method != "HEAD":
+                return self._feed_first(data)
+        return self._feed(data)
+
+    def _feed_first(self, data: bytes) -> bool:
+        """What comes first is mostly all there is, and mostly begins like the answer before."""
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 < end <= _LONGEST_HEAD_KEPT:
+            return self._feed(data)
+        head = data[:end]
+        known = _HEADS.get(head)
+        if known is not None and len(data) - end == known.length:
+            self._head = known
+            self.status = known.status
+            self._body.append(data[end:])
+            self.finished = self.reusable = True
+        elif self._feed(data) and known is None and self._is_plain and _HEADS.was_seen(head):
+            assert self.status is not None
+            _HEADS.keep(head, _Head(self.status, self._texts(), len(data) - end))
+        return self.finished
+
+    @property
+    def _is_plain(self) -> bool:
+        """Would every answer that begins with this head, and then has as many bytes, be read like this one?"""
+        return self.reusable and not self.truncated and not self._interim and self._length is not None
+
+    def _feed(self, data: bytes) -> bool:
         if self._parser is None:
             data = self._read_status_lines(self._lead + data if self._lead else data)
         if self._parser is not None:
@@ -103,30 +161,17 @@ class ResponseReader:
 
     def response(self) -> Response:
         """What is kept of the answer."""
-        headers = _texts_of(self.headers) if self._head is None else self._head.texts
-        return Response(headers=headers, body=b"".join(self._body), truncated=self.truncated)
+        return Response(headers=self._texts(), body=b"".join(self._body), truncated=self.truncated)
 
-    def find_header(self, name: bytes) -> str | None:
+    def find_header(self, name: str) -> str | None:
         """The first value of a header; `name` in lower case."""
-        for given, value in self.headers:
-            if given.lower() == name:
-                return value.decode("latin-1")
-        return None
+        return next((value for given, value in self._texts() if given.lower() == name), None)
 
-    def _take_whole(self, data: bytes) -> bool:
-        """Is this all of an answer whose head is nothing special? Then it is taken as it is."""
-        end = data.find(b"\r\n\r\n") + 4
-        if not 4 < end <= _REMEMBERED_HEAD_BYTES or self._method == "HEAD":
-            return False
-        head = _read_head(data[:end])
-        if head is None or len(data) - end != head.length:
-            return False
-        self._head = head
-        self.status = head.status
-        self.headers = head.headers
-        self._body.append(data[end:])
-        self.finished = self.reusable = True
-        return True
+    def _texts(self) -> _Texts:
+        if self._head is not None:
+            return self._head.headers
+        kept = self.headers[:MAX_HEADER_LINES]
+        return tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in kept])
 
     def _read_status_lines(self, data: bytes) -> bytes:
         """Pass over interim responses; make the parser at the final status line. Answer: the bytes from there on."""
@@ -277,14 +322,6 @@ class ResponseReader:
     def on_message_complete(self) -> None:
         self._complete = True
 
-    def plain_head(self) -> Head | None:
-        """What was read, if it was a head and nothing else, and one that leaves no question open."""
-        if self.status is None or not self._headers_over or self._interim or self._length is None:
-            return None
-        if not self._keep_alive or self.truncated or self._length > MAX_BODY_KEPT:
-            return None
-        return Head(self.status, self.headers, _texts_of(self.headers), self._length)
-
     def _read_framing(self) -> None:
         """How long the body is, where the head alone tells it. The parser has refused heads that tell two lengths."""
         length, has_coding = None, False
@@ -301,18 +338,3 @@ class ResponseReader:
             self._length = 0
         elif not has_coding:
             self._length = length
-
-
-@lru_cache(maxsize=_REMEMBERED_HEADS)
-def _read_head(head: bytes) -> Head | None:
-    """Answers to webhooks are short, and a receiver begins all of the same second with the same bytes: their meaning is
-    remembered. It is always a reader like every other that finds it out; None where it is better read byte for byte.
-    """
-    reader = ResponseReader(method="POST")
-    reader.began = True  # what follows its first bytes, a reader always reads itself
-    reader.feed(head)
-    return reader.plain_head()
-
-
-def _texts_of(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers[:MAX_HEADER_LINES])

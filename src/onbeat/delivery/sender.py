@@ -43,6 +43,7 @@ from onbeat.domain.outcome import Outcome, OutcomeKind
 Permit = Callable[[Delivery], Awaitable[bool]]
 """May this attempt begin now? Many are asked at once: the implementation batches them."""
 
+_NOT_BUILT: Final = "the stored request cannot be built"
 _OVER_BEFORE_SEND: Final = "the time was over before the request could be sent"
 _OVER_UNANSWERED: Final = "the request was sent and the time was over before an answer came"
 _US: Final = 1e6
@@ -147,7 +148,7 @@ class Sender:
         except Exception as error:
             # A row that no check foresaw must not take the rest of the batch with it.
             log.error("request_not_built", run_id=format_run_id(delivery.key), exc_info=error)
-            self._refuse(delivery, "the stored request cannot be built", on_outcome, started_at=started_at)
+            self._refuse(delivery, _NOT_BUILT, on_outcome, started_at=started_at)
             return
         attempt = Attempt(delivery, template=template, on_outcome=on_outcome, started_at=started_at, started=started)
         self._attempts[delivery] = attempt
@@ -183,18 +184,28 @@ class Sender:
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, []
         now, boottime = self._clock.now(), self._clock.boottime()
-        unusable = find_unusable([connection for _attempt, connection in ready])
         permitted: list[tuple[Attempt, Connection, bytes]] = []
         for attempt, connection in ready:
             if attempt.ended:
                 self._connections.release(connection)
-            elif connection in unusable:
-                self._replace_unused(attempt, connection)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)
             else:
-                permitted.append((attempt, connection, build_request(attempt.delivery, attempt.template, now=now)))
+                try:
+                    request = build_request(attempt.delivery, attempt.template, now=now)
+                except Exception as error:
+                    # A run that no check foresaw must not take the others of this step with it.
+                    log.error("request_not_built", run_id=format_run_id(attempt.delivery.key), exc_info=error)
+                    self._connections.release(connection)
+                    self._fail(attempt, OutcomeKind.UNSENDABLE, _NOT_BUILT)
+                else:
+                    permitted.append((attempt, connection, request))
+        # After the building, which takes much longer than the writing: what comes meanwhile is seen.
+        unusable = find_unusable([connection for _attempt, connection, _request in permitted])
         for attempt, connection, request in permitted:
+            if connection in unusable:
+                self._replace_unused(attempt, connection)
+                continue
             attempt.connection = connection
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
+import hmac
 import secrets as randomness
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,9 +21,6 @@ PREFIX: Final = "whsec_"
 _NEW_KEY_BYTES: Final = 32
 _MIN_KEY_BYTES: Final = 24  # 192 bits, the specification's lower bound
 _MAX_KEY_BYTES: Final = 64  # longer keys are hashed by HMAC and gain nothing
-_BLOCK_BYTES: Final = 64  # of SHA-256
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def new_secret() -> str:
@@ -52,22 +49,16 @@ def sign(keys: Sequence[bytes], message_id: str, timestamp_s: int, body: bytes) 
 
 
 def _sign(key: bytes, start: bytes, body: bytes) -> str:
-    begun = _begun(key)
-    inner, outer = begun[0].copy(), begun[1].copy()
-    inner.update(start)
-    inner.update(body)
-    outer.update(inner.digest())
-    return binascii.b2a_base64(outer.digest(), newline=False).decode("ascii")
+    begun = _begin(key).copy()
+    begun.update(start)
+    begun.update(body)
+    return binascii.b2a_base64(begun.digest(), newline=False).decode("ascii")
 
 
 @lru_cache(maxsize=1_024)
-def _begun(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """The two hashes of HMAC-SHA256 (RFC 2104) as far as they are the same for all messages under a key. Both are only
-    ever copied. `hmac.digest` asks OpenSSL for its algorithm and sets up the key each time, which takes longer than
-    all the rest.
-    """
-    block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
-    return hashlib.sha256(block.translate(_INNER)), hashlib.sha256(block.translate(_OUTER))
+def _begin(key: bytes) -> hmac.HMAC:
+    """To be copied only. What is the same for all messages under a key takes OpenSSL a third of a short signature."""
+    return hmac.new(key, digestmod="sha256")
 
 
 def _refusal(detail: str) -> DefinitionError:

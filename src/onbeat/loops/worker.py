@@ -284,7 +284,6 @@ class Worker:
             token=assignment.token,
             attempt=assignment.attempt,
             trigger=assignment.trigger,
-            job_version=assignment.job_version,
             job_key=assignment.job_key,
             job_name=assignment.job_name,
             target=target,

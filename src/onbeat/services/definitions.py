@@ -15,8 +15,9 @@ from onbeat.domain.timetable import Timetable, after_finish_of, calendar_names, 
 CACHED_DEFINITIONS: Final = 8_192
 """About 4 KiB each: some 30 MiB, and the jobs that fire most stay in."""
 
-LONGEST_CACHED: Final = 8_192
-"""Letters. Longer ones, of jobs with large bodies, are decoded each time: 8,192 of those would take gigabytes."""
+LONG: Final = 4_096
+CACHED_LONG: Final = 64
+"""Of those with more letters, which are jobs with large bodies, few: as many as of the others would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,16 @@ class DefinitionCache:
     def __init__(
         self, *, size: int = CACHED_DEFINITIONS, decode: Callable[[str], Definition] = decode_definition
     ) -> None:
-        self._decode = decode
-        self._decoded = lru_cache(maxsize=size)(decode)
-        self._planned = lru_cache(maxsize=size)(self._plan)
+        self._decoded, self._decoded_long = lru_cache(size)(decode), lru_cache(CACHED_LONG)(decode)
+        self._planned, self._planned_long = lru_cache(size)(self._plan), lru_cache(CACHED_LONG)(self._plan)
 
     def get(self, text: str) -> Definition:
         """The definition behind `text`. Raises DefinitionError where it cannot be read."""
-        return self._decoded(text) if len(text) <= LONGEST_CACHED else self._decode(text)
+        return self._decoded(text) if len(text) <= LONG else self._decoded_long(text)
 
     def planned(self, text: str) -> Planned:
         """The same with its schedules. Raises DefinitionError also where those cannot be honoured."""
-        return self._planned(text) if len(text) <= LONGEST_CACHED else self._plan(text)
+        return self._planned(text) if len(text) <= LONG else self._planned_long(text)
 
     def _plan(self, text: str) -> Planned:
         definition = self.get(text)
