@@ -24,9 +24,8 @@ test: $(VENV)/.dev ## Everything: format, lint, types, layers, all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" -n 3 --dist worksteal
-	@# Most of these wait for real processes, not for the processor.
-	$(BIN)/pytest -m slow -n 4 --dist worksteal
+	@# More processes than processors: the slow ones wait for processes and databases, not for the processor.
+	$(BIN)/pytest -n 4 --dist worksteal
 
 check: $(VENV)/.dev ## The same with the fast tests only
 	$(BIN)/ruff format --check .
