@@ -35,3 +35,26 @@ def either_database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch:
     databases: Databases = request.getfixturevalue("databases")
     with databases.fresh() as url:
         yield url
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that may take longer than others begin in the first half, one here and one there.
+
+    xdist gives each of its processes one stretch of the list, and those that are done take from the ends of others'. A
+    test of a minute that begins last is waited for, and tests with faults that begin together disturb each other.
+    """
+    processes = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    allowed_s = float(config.getini("timeout"))
+    long = [item for item in items if _timeout_s(item) > allowed_s]
+    others = [item for item in items if _timeout_s(item) <= allowed_s]
+    size = len(items) // processes
+    for number, item in enumerate(long):
+        stretch, place = number % processes, number * size // (2 * len(long))
+        others.insert(stretch * size + place, item)
+    items[:] = others
+
+
+def _timeout_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0

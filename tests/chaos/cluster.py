@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.support.database import Data
 from tests.support.fleet import LOOPBACK, NO_SETTINGS
 from tests.support.process import QUICK, ServerProcess, running
+from tests.support.starting import Start, start_interpreter
 
 from onbeat.clock import host_time_us
 from onbeat.domain.ids import parse_job_id
@@ -34,17 +35,24 @@ SKEWED_HOST = Path(__file__).with_name("skewed_host.py")
 
 
 def serving_recorded(
-    data: Data, *, port: int, calls: Path, skew_s: int = 0, settings: Mapping[str, str] = NO_SETTINGS
+    data: Data,
+    *,
+    port: int,
+    calls: Path,
+    skew_s: int = 0,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    start: Start = start_interpreter,
 ) -> AbstractAsyncContextManager[ServerProcess]:
     """`onbeat serve` that delivers nothing itself and records its calls about leases; its log lies beside them.
 
-    `skew_s`: how far its host's clock is ahead.
+    `skew_s`: how far its host's clock is ahead. `start`: one that has no other node beside it may be forked.
     """
     return running(
         lambda port: [*skewed_by(skew_s), str(SERVER), str(data), str(port), str(calls)],
         log=calls.with_suffix(".log"),
         port=port,
         env=QUICK | LOOPBACK | {"ONBEAT_WORKERS": "0"} | dict(settings),
+        start=start,
     )
 
 

@@ -26,6 +26,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import MASTER_KEY, PostgresServer, running_postgres
 from tests.support.proxy import Proxy, proxying
 from tests.support.receiver import Receiver, receiving
+from tests.support.starting import start_fork
 
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
@@ -193,7 +194,7 @@ async def test_a_node_outlives_an_outage_and_accounts_for_every_instant(
     async with receiving() as receiver, proxying(postgres.port) as proxy:
         through = urlsplit(url)._replace(netloc=f"onbeat@127.0.0.1:{proxy.port}").geturl()
         async with serving_recorded(
-            through, port=free_port(), calls=calls, settings={"ONBEAT_WORKERS": "20"}
+            through, port=free_port(), calls=calls, settings={"ONBEAT_WORKERS": "20"}, start=start_fork
         ) as server:
             assert await server.wait_ready()
             headers = {"authorization": f"Bearer {key}"}

@@ -13,6 +13,7 @@ from tests.support.fleet import make_key, working
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy, proxying
 from tests.support.receiver import Call, Receiver, receiving
+from tests.support.starting import start_fork
 
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
@@ -45,7 +46,10 @@ async def test_workers_outlive_a_way_that_stalls_and_no_run_is_lost(is_cut: bool
         await asyncio.sleep(0.2)
         return 200
 
-    async with receiving(answer) as receiver, serving_recorded(data, port=port, calls=calls) as server:
+    async with (
+        receiving(answer) as receiver,
+        serving_recorded(data, port=port, calls=calls, start=start_fork) as server,
+    ):
         assert await server.wait_ready()
         async with (
             httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {key}"}, timeout=30) as http,

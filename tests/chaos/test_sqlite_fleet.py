@@ -21,6 +21,7 @@ from tests.support.fleet import make_key, working
 from tests.support.ports import free_port
 from tests.support.process import ServerProcess
 from tests.support.receiver import Call, receiving
+from tests.support.starting import start_fork
 
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
@@ -53,7 +54,7 @@ async def test_a_fleet_that_is_killed_and_frozen_accounts_for_every_instant(seed
         return 503 if dice.random() < 0.02 else 200
 
     def serve() -> AbstractAsyncContextManager[ServerProcess]:
-        return serving_recorded(data, port=port, calls=calls)
+        return serving_recorded(data, port=port, calls=calls, start=start_fork)
 
     def work() -> AbstractAsyncContextManager[ServerProcess]:
         return working(url, key, data, concurrency=30)
