@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tests.chaos.cluster import create_jobs, wait_until_at_rest
 from tests.support.accounting import planned_instants, recorded_instants
 from tests.support.fleet import make_key, serving
 from tests.support.receiver import Call, Receiver, receiving
+from tests.support.starting import run_fork
 
 from onbeat.clock import host_time_us
 from onbeat.domain.model import SECOND_US
@@ -28,10 +28,7 @@ ENOUGH_S = 20
 
 async def db(command: str, path: Path, *arguments: str, data: Path) -> None:
     """`onbeat db …`, as an operator calls it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "onbeat", "db", command, str(path), "--data", str(data), *arguments)
-    )
-    assert await process.wait() == 0
+    await run_fork("-m", "onbeat", "db", command, str(path), "--data", str(data), *arguments)
 
 
 async def hear_more(receiver: Receiver, count: int) -> None:

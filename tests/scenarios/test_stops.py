@@ -19,8 +19,8 @@ from onbeat.app.process import EXIT_GAVE_BACK
 
 
 @pytest.fixture
-def start_server(tmp_path: Path, data: Path) -> StartServer:
-    """By the interpreter: what signals do is a part of a start."""
+def start_anew(tmp_path: Path, data: Path) -> StartServer:
+    """By the interpreter: what a signal does begins there."""
     return functools.partial(developing, data, log=tmp_path / "server.log", start=start_interpreter)
 
 
@@ -34,14 +34,14 @@ async def _trigger(server: ServerProcess, receiver: Receiver) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_an_idle_process_leaves_with_code_0(start_server: StartServer, number: signal.Signals) -> None:
-    async with start_server() as server:
+async def test_an_idle_process_leaves_with_code_0(start_anew: StartServer, number: signal.Signals) -> None:
+    async with start_anew() as server:
         assert await server.wait_ready()
         server.process.send_signal(number)
         assert await server.wait_exit() == 0
 
 
-async def test_a_run_in_flight_ends_before_the_process_does(start_server: StartServer, data: Path) -> None:
+async def test_a_run_in_flight_ends_before_the_process_does(start_anew: StartServer, data: Path) -> None:
     may_answer = asyncio.Event()
 
     async def answer(_call: Call) -> int:
@@ -49,7 +49,7 @@ async def test_a_run_in_flight_ends_before_the_process_does(start_server: StartS
         return 200
 
     async with receiving(answer) as receiver:
-        async with start_server() as server:
+        async with start_anew() as server:
             assert await server.wait_ready()
             run_id = await _trigger(server, receiver)
             server.process.send_signal(signal.SIGTERM)
@@ -60,7 +60,7 @@ async def test_a_run_in_flight_ends_before_the_process_does(start_server: StartS
                 assert claim.json()["runs"] == []
             may_answer.set()
             assert await server.wait_exit() == 0
-        async with start_server() as server:
+        async with start_anew() as server:
             assert await server.wait_ready()
             async with httpx.AsyncClient(base_url=server.url) as http:
                 run = (await http.get(f"/v1/runs/{run_id}")).json()
@@ -87,12 +87,12 @@ async def test_when_the_drain_ends_leases_are_given_back_and_do_not_count(start_
             assert await server.stop() == 0
 
 
-async def test_a_second_signal_leaves_at_once(start_server: StartServer) -> None:
+async def test_a_second_signal_leaves_at_once(start_anew: StartServer) -> None:
     async def answer(_call: Call) -> int:
         await asyncio.Event().wait()
         return 200
 
-    async with receiving(answer) as receiver, start_server(drain_s="600") as server:
+    async with receiving(answer) as receiver, start_anew(drain_s="600") as server:
         assert await server.wait_ready()
         await _trigger(server, receiver)
         server.process.send_signal(signal.SIGTERM)
