@@ -6,7 +6,6 @@ without an end is refused unless the caller says how far to follow it: a calenda
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -25,7 +24,9 @@ _LONGEST_YEARS: Final = 60  # an occurrence later than this after its event's st
 
 # What a year of a rule costs, in years of a yearly one: measured for rules that match nothing, the dearest ones.
 _COSTS: Final = {"DAILY": 9, "WEEKLY": 3, "MONTHLY": 1, "YEARLY": 1}
-_MAX_COST: Final = 2_000  # some seconds
+_MAX_COST: Final = 20_000  # some seconds
+_LAST_YEAR: Final = 9_999
+_CALENDAR_REPEATS: Final = 400  # years, weekdays included
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,27 @@ class _Recurrences:
         # Without a zone on either side: these are dates. UNTIL may be written with one, which dateutil then demands.
         parts = [f"{name}={','.join(map(_part, values))}" for name, values in rule.items() if name != "UNTIL"]
         last = min(day for day in (_until(rule), self.until, _years_after(start)) if day is not None)
+        # A rule that matches nothing more is walked to the year 9999: so it is followed where that is near.
+        moved_years = 0 if "BYEASTER" in rule else (_LAST_YEAR - last.year) // _CALENDAR_REPEATS * _CALENDAR_REPEATS
         occurrences: list[date] = []
+        walked_to = _LAST_YEAR - moved_years
         try:
-            recurrence = rrulestr(";".join(parts), dtstart=datetime.combine(start, time()))
+            moved = start.replace(year=start.year + moved_years)
+            recurrence = rrulestr(";".join(parts), dtstart=datetime.combine(moved, time()))
             assert isinstance(recurrence, rrule)  # one rule is no set of them
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # COUNT beside UNTIL: ours only cuts off
-                for moment in recurrence.replace(until=datetime.combine(last, time())):
-                    occurrences.append(moment.date())
-                    if len(occurrences) > MAX_OCCURRENCES:
-                        raise _too_many()
+            for moment in recurrence:
+                day = moment.date().replace(year=moment.year - moved_years)
+                if day > last:
+                    walked_to = last.year
+                    break
+                occurrences.append(day)
+                if len(occurrences) > MAX_OCCURRENCES:
+                    raise _too_many()
         except (ValueError, TypeError, OverflowError) as error:
             raise _refusal(f"the RRULE of the event on {start} is not understood: {error}", "mend it") from None
-        ended = occurrences[-1] if rule.get("COUNT") and len(occurrences) == int(rule["COUNT"][0]) else last
-        self._cost += _COSTS[frequency] * (ended.year - start.year + 1)
+        if rule.get("COUNT") and len(occurrences) == int(rule["COUNT"][0]):
+            walked_to = occurrences[-1].year if occurrences else start.year
+        self._cost += _COSTS[frequency] * (walked_to - start.year + 1)
         if self._cost > _MAX_COST:
             raise _refusal("its events recur over too many years", "give an earlier `until`", field="until")
         return occurrences
