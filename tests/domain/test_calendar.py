@@ -209,6 +209,13 @@ def test_events_with_times_and_cancelled_ones_are_counted_and_left_out() -> None
         (ics(XMAS + "|RRULE:FREQ=DAILY;COUNT=10000000"), "more than"),
         (ics(XMAS + "|RRULE:COUNT=5"), "FREQ"),
         (ics(*(XMAS + "|RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=1",) * 10), "too many years"),
+        (
+            ics(
+                *(XMAS + "|RRULE:FREQ=DAILY;UNTIL=19000101",) * 40,  # which was over before it began, and saves nothing
+                *(XMAS + "|RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=1",) * 10,
+            ),
+            "too many years",
+        ),
         (ics(*(f"UID:{n}|DTSTART;VALUE=DATE:20260101" for n in range(5_001))), "more than 5000 events"),
         ("BEGIN:VCALENDAR\r\n" + "BEGIN:VEVENT\r\n" * 20_000 + "END:VEVENT\r\n" * 20_000 + "END:VCALENDAR\r\n", "deep"),
         ("X" * (LONGEST_ICS + 1), "characters"),

@@ -91,7 +91,7 @@ class _Recurrences:
             raise _refusal(f"the RRULE of the event on {start} is not understood: {error}", "mend it") from None
         if rule.get("COUNT") and len(occurrences) == int(rule["COUNT"][0]):
             walked_to = occurrences[-1].year if occurrences else start.year
-        self._cost += _COSTS[frequency] * (walked_to - start.year + 1)
+        self._cost += _COSTS[frequency] * max(walked_to - start.year + 1, 1)
         if self._cost > _MAX_COST:
             raise _refusal("its events recur over too many years", "give an earlier `until`", field="until")
         return occurrences
