@@ -146,6 +146,17 @@ XMAS = "UID:a|DTSTART;VALUE=DATE:20261225"
         (ics(XMAS + "|RRULE:FREQ=YEARLY;UNTIL=20271231"), None, [days("2026-12-25"), days("2027-12-25")]),
         (ics(XMAS + "|RRULE:FREQ=YEARLY;UNTIL=20271231T000000Z"), None, [days("2026-12-25"), days("2027-12-25")]),
         (ics(XMAS + "|RRULE:FREQ=YEARLY"), "2027-12-25", [days("2026-12-25"), days("2027-12-25")]),
+        (ics(XMAS + "|RRULE:FREQ=YEARLY;UNTIL=19000101"), None, [days("2026-12-25")]),
+        (
+            ics("UID:z|DTSTART;VALUE=DATE:99981225|RRULE:FREQ=YEARLY;COUNT=9"),
+            None,
+            [days("9998-12-25"), days("9999-12-25")],
+        ),
+        (
+            ics("UID:z|DTSTART;VALUE=DATE:00010101|RRULE:FREQ=YEARLY;COUNT=2"),
+            None,
+            [days("0001-01-01"), days("0002-01-01")],
+        ),
         (ics(XMAS + "|RRULE:FREQ=YEARLY;COUNT=50"), "2026-12-31", [days("2026-12-25")]),
         (
             ics("UID:m|DTSTART;VALUE=DATE:20260101|RRULE:FREQ=MONTHLY;BYDAY=-1FR;COUNT=2"),

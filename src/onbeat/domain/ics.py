@@ -72,7 +72,8 @@ class _Recurrences:
         parts = [f"{name}={','.join(map(_part, values))}" for name, values in rule.items() if name != "UNTIL"]
         last = min(day for day in (_until(rule), self.until, _years_after(start)) if day is not None)
         # A rule that matches nothing more is walked to the year 9999: so it is followed where that is near.
-        moved_years = 0 if "BYEASTER" in rule else (_LAST_YEAR - last.year) // _CALENDAR_REPEATS * _CALENDAR_REPEATS
+        room = _LAST_YEAR - max(last, start).year
+        moved_years = 0 if "BYEASTER" in rule else room // _CALENDAR_REPEATS * _CALENDAR_REPEATS
         occurrences: list[date] = []
         walked_to = _LAST_YEAR - moved_years
         try:
