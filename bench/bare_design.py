@@ -158,14 +158,14 @@ async def _run(file: _File, *, port: int, fires: int, attempts: int) -> Measure:
     return watch.stop("bare design", fires)
 
 
-def run_bare_design(port: int, *, fires: int, attempts: int = 2_000) -> Measure:
-    """Let so many jobs fire once each, as fast as it goes, at a receiver on this port."""
-    with tempfile.TemporaryDirectory(prefix="onbeat-bench-") as folder:
+def run_bare_design(*, fires: int, attempts: int) -> tuple[Measure, str]:
+    """Let so many jobs fire once each, as fast as it goes. Answer: and which program received."""
+    with tempfile.TemporaryDirectory(prefix="onbeat-bench-") as folder, receiving(Path(folder)) as sink:
         file = _File(Path(folder) / "bare.sqlite3", jobs=fires)
         gc.collect()
         gc.freeze()
         try:
-            return uvloop.run(_run(file, port=port, fires=fires, attempts=attempts))
+            return uvloop.run(_run(file, port=sink.port, fires=fires, attempts=attempts)), sink.program
         finally:
             gc.unfreeze()
             file.close()
@@ -173,13 +173,9 @@ def run_bare_design(port: int, *, fires: int, attempts: int = 2_000) -> Measure:
 
 def measure(options: argparse.Namespace) -> Result:
     """Once."""
-    with tempfile.TemporaryDirectory() as folder, receiving(Path(folder)) as sink:
-        seen = run_bare_design(sink.port, fires=options.fires, attempts=options.attempts)
-        figures = [
-            Figure("fires delivered", seen.per_second, "fires/s"),
-            Figure("CPU", seen.cpu_us, "µs/fire"),
-        ]
-        return Result(f"{options.fires:,} fires, receiver {sink.program}", figures)
+    seen, receiver = run_bare_design(fires=options.fires, attempts=options.attempts)
+    figures = [Figure("fires delivered", seen.per_second, "fires/s"), Figure("CPU", seen.cpu_us, "µs/fire")]
+    return Result(f"{options.fires:,} fires, receiver {receiver}", figures)
 
 
 def main() -> None:

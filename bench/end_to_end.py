@@ -12,15 +12,12 @@ CPU is told per fire and by process.
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from bench.bare_design import run_bare_design
 from bench.databases import ENGINES
 from bench.figures import Figure, Limit, Result, at_least, at_most, latencies
 from bench.rig import Load, Seen, run_load
 from bench.scenario import parser_of, run_alone
-from bench.sink import receiving
 
 ASKED = {"sqlite": at_least(12_000), "postgres": at_least(8_000)}
 """Design §8, of one node that delivers itself."""
@@ -58,8 +55,7 @@ def measure(options: argparse.Namespace) -> Result:
 
 def _beside_bare_design(options: argparse.Namespace, seen: Seen) -> list[Figure]:
     fires = min(BARE_FIRES, options.rate * options.seconds)
-    with tempfile.TemporaryDirectory() as folder, receiving(Path(folder)) as sink:
-        bare = run_bare_design(sink.port, fires=fires, attempts=options.attempts)
+    bare, _receiver = run_bare_design(fires=fires, attempts=options.attempts)
     per_s, cost = seen.per_second().value, seen.cost_of_a_fire()
     return [
         Figure("of the bare design", 100 * per_s / bare.per_second, "%", limit=Limit("fires/s", bare.per_second)),

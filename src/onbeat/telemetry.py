@@ -51,7 +51,7 @@ class Counts(Collector):
 
     def __init__(
         self, name: str, documentation: str, *, label: str, values: Iterable[str], registry: CollectorRegistry
-    ):
+    ) -> None:
         self._name = name
         self._documentation = documentation
         self._label = label

@@ -114,7 +114,7 @@ def test_each_retry_has_a_fresh_timestamp_and_signature() -> None:
     assert early != late
 
 
-def test_jobs_with_one_target_share_what_is_built_for_it_and_long_bodies_are_not_kept() -> None:
+def test_jobs_with_one_target_share_what_is_built_for_it() -> None:
     rules = EgressRules()
 
     def target(**fields: str) -> WebhookTarget:
@@ -133,14 +133,14 @@ def test_of_targets_with_long_bodies_few_are_kept_and_they_push_out_no_short_one
     rules = EgressRules()
     short = WebhookTarget(url="https://example.com/")
     long = [WebhookTarget(url=f"https://example.com/{number}", body="x" * 100_000) for number in range(100)]
-    first, of_short = prepare(long[0], rules=rules), prepare(short, rules=rules)
+    long_header = WebhookTarget(url="https://example.com/", headers={"x-a": "y" * 10_000})
+    first, of_short, of_header = [prepare(target, rules=rules) for target in (long[0], short, long_header)]
     assert prepare(long[0], rules=rules) is first
     for target in long:
         prepare(target, rules=rules)
     assert prepare(long[0], rules=rules) is not first, "thousands of them would fill the memory"
     assert prepare(short, rules=rules) is of_short
-    long_header = WebhookTarget(url="https://example.com/", headers={"x-a": "y" * 10_000})
-    prepare(long_header, rules=rules)
+    assert prepare(long_header, rules=rules) is not of_header, "headers count, too"
     assert prepare(long[-1], rules=rules) is prepare(long[-1], rules=rules)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
@@ -82,54 +81,39 @@ def prepare(target: WebhookTarget, *, rules: EgressRules) -> RequestTemplate:
     """The template for a target. Raises DefinitionError: the stored row cannot be sent."""
     try:
         headers = tuple(target.headers.items())
-        letters = (
-            len(target.url) + len(target.body or "") + len(target.payload or "") + len("".join(target.headers.values()))
-        )
-        find = _find if letters <= _LONG else _find_long
-        return find(target.url, target.method, headers, target.body, target.payload, rules)
+        variable = (target.url, target.body or "", target.payload or "", *target.headers.values())
+        make = _make if sum(map(len, variable)) <= _LONG else _make_long
+        return make(target.url, target.method, headers, target.body, target.payload, rules)
     except (TypeError, AttributeError):
-        return _make(target, rules)  # written by hand, with fields of other types: the checks say which
+        check_webhook(target, rules)  # says which field it is, where a row written by hand has one of another type
+        raise
 
 
-_Find = Callable[
-    [str, str, tuple[tuple[str, str], ...], str | None, str | None, EgressRules],
-    RequestTemplate,
-]
-
-
-def _remembering(count: int) -> _Find:
-    @lru_cache(maxsize=count)
-    def find(
-        url: str,
-        method: str,
-        headers: tuple[tuple[str, str], ...],
-        body: str | None,
-        payload: str | None,
-        rules: EgressRules,
-    ) -> RequestTemplate:
-        return _make(WebhookTarget(url, method, dict(headers), body, payload), rules)
-
-    return find
-
-
-_find, _find_long = _remembering(_MOST_KEPT), _remembering(_MOST_LONG_KEPT)
-
-
-def _make(target: WebhookTarget, rules: EgressRules) -> RequestTemplate:
-    url = check_webhook(target, rules)
+def _build(
+    url_text: str,
+    method: str,
+    headers: tuple[tuple[str, str], ...],
+    own_body: str | None,
+    payload: str | None,
+    rules: EgressRules,
+) -> RequestTemplate:
+    url = check_webhook(WebhookTarget(url_text, method, dict(headers), own_body, payload), rules)
     body: bytes | None = None
-    if target.body is not None:
-        body = target.body.encode("utf-8")
-    elif target.method in _NO_ENVELOPE:
+    if own_body is not None:
+        body = own_body.encode("utf-8")
+    elif method in _NO_ENVELOPE:
         body = b""
     return RequestTemplate(
         url=url,
         origin=Origin(url.scheme, url.host, url.port),
-        method=target.method,
-        head=_fixed_head(url, target.method, tuple(target.headers.items()), has_content=body != b""),
+        method=method,
+        head=_fixed_head(url, method, headers, has_content=body != b""),
         body=body,
-        payload=b"null" if target.payload is None else check_json(target.payload, field="target.payload"),
+        payload=b"null" if payload is None else check_json(payload, field="target.payload"),
     )
+
+
+_make, _make_long = lru_cache(_MOST_KEPT)(_build), lru_cache(_MOST_LONG_KEPT)(_build)
 
 
 def check_delivery(delivery: Delivery) -> None:

@@ -101,7 +101,7 @@ class ResponseReader:
 
     def __init__(self, *, method: str) -> None:
         self._method = method
-        self.headers: list[tuple[bytes, bytes]] = []
+        self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
 
     def feed(self, data: bytes) -> bool:
@@ -170,7 +170,7 @@ class ResponseReader:
     def _texts(self) -> _Texts:
         if self._head is not None:
             return self._head.headers
-        kept = self.headers[:MAX_HEADER_LINES]
+        kept = self._headers[:MAX_HEADER_LINES]
         return tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in kept])
 
     def _read_status_lines(self, data: bytes) -> bytes:
@@ -238,7 +238,7 @@ class ResponseReader:
         self._head_left -= end
         parser.feed_data(data[:end])
         self._tail = b"" if is_end else seen[-3:]
-        if self._headers_over != is_end or self._head_left <= 0 or len(self.headers) > MAX_HEADER_LINES:
+        if self._headers_over != is_end or self._head_left <= 0 or len(self._headers) > MAX_HEADER_LINES:
             self._cut()
         return data[end:]
 
@@ -295,13 +295,13 @@ class ResponseReader:
 
     def _ends_with_connection(self) -> bool:
         framing = (b"content-length", b"transfer-encoding")
-        return self._headers_over and not any(name.lower() in framing for name, _ in self.headers)
+        return self._headers_over and not any(name.lower() in framing for name, _ in self._headers)
 
     # What httptools calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headers_over and len(self.headers) <= MAX_HEADER_LINES:
-            self.headers.append((name, value))
+        if not self._headers_over and len(self._headers) <= MAX_HEADER_LINES:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._headers_over:
@@ -325,7 +325,7 @@ class ResponseReader:
     def _read_framing(self) -> None:
         """How long the body is, where the head alone tells it. The parser has refused heads that tell two lengths."""
         length, has_coding = None, False
-        for name, value in self.headers:
+        for name, value in self._headers:
             # By its length first: this is done for every header of every answer.
             if len(name) == 14 and name.lower() == b"content-length":
                 length = int(value)

@@ -190,16 +190,11 @@ class Sender:
                 self._connections.release(connection)
             elif boottime - attempt.granted > self._limits.permit_s:
                 self._renew_permit(attempt, connection, asked_at=boottime)
+            elif (request := self._build(attempt, now=now)) is None:
+                self._connections.release(connection)
+                self._fail(attempt, OutcomeKind.UNSENDABLE, _NOT_BUILT)
             else:
-                try:
-                    request = build_request(attempt.delivery, attempt.template, now=now)
-                except Exception as error:
-                    # A run that no check foresaw must not take the others of this step with it.
-                    log.error("request_not_built", run_id=format_run_id(attempt.delivery.key), exc_info=error)
-                    self._connections.release(connection)
-                    self._fail(attempt, OutcomeKind.UNSENDABLE, _NOT_BUILT)
-                else:
-                    permitted.append((attempt, connection, request))
+                permitted.append((attempt, connection, request))
         # After the building, which takes much longer than the writing: what comes meanwhile is seen.
         unusable = find_unusable([connection for _attempt, connection, _request in permitted])
         for attempt, connection, request in permitted:
@@ -209,6 +204,14 @@ class Sender:
             attempt.connection = connection
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)
+
+    def _build(self, attempt: Attempt, *, now: int) -> bytes | None:
+        """None: a run that no check foresaw, which must not take the others of its step with it."""
+        try:
+            return build_request(attempt.delivery, attempt.template, now=now)
+        except Exception as error:
+            log.error("request_not_built", run_id=format_run_id(attempt.delivery.key), exc_info=error)
+            return None
 
     def _replace_unused(self, attempt: Attempt, connection: Connection) -> None:
         """The connection was closed, or spoke without being asked, before the request was written."""

@@ -165,9 +165,7 @@ class Worker:
         """
         ended = {item.token for item in self._ended} | self._reported
         left_alone = [t for t, held in self._held.items() if held.assignment.at_most_once and t not in ended]
-        for token in left_alone:
-            self._let_go(token, at=self._clock.boottime())
-        self._note_held()
+        self._let_go(left_alone)
         interrupted = {token: held for token, held in self._held.items() if token not in ended}
         for held in interrupted.values():
             held.given_back = True
@@ -178,9 +176,7 @@ class Worker:
             log.warning("leases_given_back", count=released)
         except OnbeatError as error:  # the scheduler does not answer: the leases end by themselves
             log.warning("leases_left_to_expire", count=len(interrupted), error=error.detail)
-        for token in interrupted:
-            self._let_go(token, at=self._clock.boottime())
-        self._note_held()
+        self._let_go(interrupted)
 
     async def _claim_step(self, number: int) -> float:
         free = self._capacity - len(self._held) - self._asked
@@ -313,10 +309,9 @@ class Worker:
 
     def _report(self, item: Finish) -> None:
         self._ended.append(item)
-        first, *others = self._reporting
-        first.wake.set()
+        self._reporting[0].wake.set()
         if len(self._ended) >= REPORT_BATCH:
-            for loop in others:
+            for loop in self._reporting[1:]:
                 loop.wake.set()
 
     async def _report_step(self, number: int) -> float:
@@ -336,21 +331,18 @@ class Worker:
             raise
         finally:
             self._reported -= tokens
-        boottime = self._clock.boottime()
-        for item in batch:
-            self._let_go(item.token, at=boottime)
-        self._note_held()
+        self._let_go([item.token for item in batch])
         for loop in self._claiming:
             loop.wake.set()
         return 0.0
 
-    def _let_go(self, token: bytes, *, at: float) -> None:
-        held = self._held.pop(token, None)
-        self._crowding.end(token, at=at)
-        if held is not None and self._by_key.get(held.assignment.key) == token:
-            del self._by_key[held.assignment.key]
-
-    def _note_held(self) -> None:
+    def _let_go(self, tokens: Iterable[bytes]) -> None:
+        boottime = self._clock.boottime()
+        for token in tokens:
+            held = self._held.pop(token, None)
+            self._crowding.end(token, at=boottime)
+            if held is not None and self._by_key.get(held.assignment.key) == token:
+                del self._by_key[held.assignment.key]
         self._metrics.running.set(len(self._held))
         self._note_idle()
 
