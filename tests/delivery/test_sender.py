@@ -398,6 +398,42 @@ async def test_a_runs_own_deadline_shortens_the_timeout() -> None:
     assert len(receiver.seen) == 2
 
 
+# ---- who is kept waiting by whom
+
+
+async def test_hosts_keep_those_waiting_who_wait_for_an_answer_or_for_them_to_connect() -> None:
+    limits = SenderLimits(connections_per_origin=1)
+    resolver = StubResolver({"slow.test": None})
+    async with Receiver(stays_silent) as receiver, Sending(limits=limits, resolver=resolver) as sending:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        sent, in_line = delivery(url, number=1), delivery(url, number=2)
+        resolving = delivery("http://slow.test/")
+        for one in (sent, in_line, resolving):
+            _ = sending.begin(one)
+        await receiver.arrived.wait()
+        assert not any(sending.sender.is_kept_waiting(one, for_s=60) for one in (sent, in_line, resolving))
+        assert [sending.sender.is_kept_waiting(one, for_s=0) for one in (sent, in_line, resolving)] == [
+            True, False, True,
+        ]  # fmt: skip
+        sending.sender.cancel(sent)
+        assert not sending.sender.is_kept_waiting(sent, for_s=0)
+
+
+async def test_whoever_waits_for_a_permit_is_not_kept_waiting_by_its_host() -> None:
+    asked = asyncio.Event()
+
+    async def ask(_: Delivery) -> bool:
+        asked.set()
+        return await asyncio.Event().wait()
+
+    async with Receiver(says(OK)) as receiver, Sending(ask_permit=ask) as sending:
+        sending.clock.advance(3.0)
+        one = delivery(f"http://127.0.0.1:{receiver.port}/")
+        _ = sending.begin(one)
+        await asked.wait()
+        assert not sending.sender.is_kept_waiting(one, for_s=0)
+
+
 # ---- cancelling and closing
 
 

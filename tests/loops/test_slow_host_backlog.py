@@ -43,6 +43,12 @@ class Network:
             self._in_flight.append((now + lasts_s, delivery, on_outcome))
             self.begun.append((now, delivery))
 
+    def is_kept_waiting(self, delivery: Delivery, *, for_s: float) -> bool:
+        now = self._clock.boottime()
+        since = {one.token: at for at, one in self.begun if one.target.url == SLOW}
+        is_there = any(one is delivery for _at, one, _on_outcome in self._in_flight)
+        return is_there and delivery.token in since and now - since[delivery.token] >= for_s
+
     def cancel(self, _delivery: Delivery) -> None:
         raise AssertionError("nothing is cancelled here")
 

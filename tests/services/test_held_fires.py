@@ -9,7 +9,7 @@ import pytest
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.rendezvous import Share
-from onbeat.services.dispatch import HELD_AMONG_NODES_US, HELD_US
+from onbeat.services.dispatch import BATCH, BEHIND_US, HELD_AMONG_NODES_US, HELD_US
 
 JOBS = 10
 
@@ -67,6 +67,63 @@ async def test_no_fire_is_held_longer_than_this_after_it_was_due(
     scheduler.handoff.park("worker", queue=None, capacity=1)
     report = await scheduler.dispatch.fire_due()
     assert (len(report.batch.leased), report.batch.pending, report.full) == (1, 5, False)
+
+
+async def test_a_dispatcher_that_is_behind_with_runs_goes_on_to_record_for_those_in_line(scheduler: Scheduler) -> None:
+    for _ in range(2):
+        scheduler.handoff.park("worker", queue=None, capacity=4)
+        report = await scheduler.dispatch.fire_due()
+        assert (len(report.batch.leased), report.batch.pending) == (4, 0)
+        scheduler.clock.advance(BEHIND_US / SECOND + 1)
+
+
+async def test_workers_have_no_part_in_what_comes_too_late_to_run(scheduler: Scheduler) -> None:
+    scheduler.clock.advance(600)
+    for _ in range(2):
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        report = await scheduler.dispatch.fire_due()
+    assert (report.batch.marks, report.full) == (JOBS - 1, False)
+
+
+async def test_of_what_waits_too_long_some_is_recorded_for_nobody_beside_what_workers_take(data: str) -> None:
+    async with scheduling(data) as scheduler:
+        for _ in range(2 * BATCH):
+            await scheduler.job(every(3_600))
+        scheduler.clock.set(START + 3_600 * SECOND)
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        await scheduler.dispatch.fire_due()
+        scheduler.clock.advance(HELD_US / SECOND)
+        scheduler.handoff.park("worker", queue=None, capacity=BATCH)
+        report = await scheduler.dispatch.fire_due()
+        assert (len(report.batch.leased), report.batch.pending) == (BATCH, BATCH // 4)
+
+
+async def test_nobody_leaves_the_line_between_the_count_and_the_batch(scheduler: Scheduler) -> None:
+    """A claim that finds something ready in the database leaves to fetch it."""
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    await scheduler.dispatch.fire_due()
+    firing = asyncio.create_task(scheduler.dispatch.fire_due())
+    await asyncio.sleep(0.01)
+    claim = scheduler.handoff.park("worker", queue=None, capacity=4)
+    await asyncio.sleep(0)
+    scheduler.handoff.dismiss(claim)
+    report = await firing
+    assert (len(report.batch.leased), report.batch.pending) == (4, 0)
+    assert len(claim.runs.result()) == 4
+
+
+async def test_a_claim_that_does_not_wait_tells_nothing_of_workers_that_come_and_go(scheduler: Scheduler) -> None:
+    """Beyond its capacity a worker full of slow receivers claims, too."""
+    await scheduler.dispatch.fire_due()
+    assert await scheduler.leasing.claim(queue=None, limit=1, wait_s=0)
+    waiting = asyncio.create_task(scheduler.handoff.wait_for_room(limit_s=60))
+    await asyncio.sleep(0)
+    assert waiting.done()
+    assert await scheduler.leasing.claim(queue=None, limit=1, wait_s=1)
+    waiting = asyncio.create_task(scheduler.handoff.wait_for_room(limit_s=60))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
 
 
 async def test_a_worker_that_waits_for_a_queue_without_work_makes_no_small_batches(scheduler: Scheduler) -> None:

@@ -20,7 +20,7 @@ class Attempt:
 
     __slots__ = (
         "connection", "delivery", "ended", "granted", "on_outcome", "resent", "started", "started_at", "step",
-        "task", "template",
+        "task", "template", "waits_since",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Attempt:
         self.step = 0  # of the deadline in the timer wheel
         self.connection: Connection | None = None  # while an answer is awaited: the receiver may have seen the request
         self.task: asyncio.Task[Connection] | asyncio.Task[bool] | None = None  # while it dials or asks for a permit
+        self.waits_since: float | None = None  # loop time: for its host to connect, or to answer; None: for its turn
         self.resent = False  # it is on its second connection
         self.ended = False
 

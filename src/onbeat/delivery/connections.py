@@ -124,12 +124,13 @@ class Connections:
         limit_s = attempt.delivery.connect_timeout_s
         task = self._loop.create_task(self._dialer.dial(attempt.template.url, protocol=make, limit_s=limit_s))
         attempt.task = task
+        attempt.waits_since = self._loop.time()
         # Not a coroutine around the dial: a task that is cancelled before its first step runs none of its own code,
         # and the place would be lost.
         task.add_done_callback(lambda done: self._end_dial(attempt, pool, done))
 
     def _end_dial(self, attempt: Attempt, pool: Pool, dialled: asyncio.Task[Connection]) -> None:
-        attempt.task = None
+        attempt.task = attempt.waits_since = None
         connection, failure = None, DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
         if not dialled.cancelled():
             error = dialled.exception()

@@ -96,6 +96,12 @@ class Sender:
         for delivery in deliveries:
             self._begin(delivery, on_outcome, started_at=started_at, started=started)
 
+    def is_kept_waiting(self, delivery: Delivery, *, for_s: float) -> bool:
+        """Has its host let it wait for so long, to connect or to answer? Waiting for a turn is not the host's doing."""
+        attempt = self._attempts.get(delivery)
+        waits_since = None if attempt is None else attempt.waits_since
+        return waits_since is not None and self._loop.time() - waits_since >= for_s
+
     def cancel(self, delivery: Delivery) -> bool:
         """End a delivery now, as CANCELLED unless its status line has come. False: it is not in flight."""
         attempt = self._attempts.get(delivery)
@@ -197,11 +203,13 @@ class Sender:
                 permitted.append((attempt, connection, request))
         # After the building, which takes much longer than the writing: what comes meanwhile is seen.
         unusable = find_unusable([connection for _attempt, connection, _request in permitted])
+        written_at = self._loop.time()
         for attempt, connection, request in permitted:
             if connection in unusable:
                 self._replace_unused(attempt, connection)
                 continue
             attempt.connection = connection
+            attempt.waits_since = written_at
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)
 

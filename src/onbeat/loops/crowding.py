@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 
 from onbeat.domain.model import Target, WebhookTarget
 
 SLOW_AFTER_S = 0.25
-"""An attempt that has not ended by then makes its host a slow one until it has. Half of what P22 allows."""
+"""A host that lets an attempt wait for so long is a slow one until that has ended. Half of what P22 allows."""
 
 EXTRA_SHARE = 5
 """Of the capacity's worth of extra attempts a single host gets one part in five: the next one may hang as well."""
@@ -80,13 +81,16 @@ class Crowding:
         """How many attempts beyond the capacity there is room for: as many again."""
         return max(2 * self._capacity - len(self._begun), 0)
 
-    def slow_hosts(self, *, now: float) -> frozenset[str]:
-        """Hosts with an attempt in flight that is slow."""
+    def slow_hosts(self, is_kept_waiting: Callable[[bytes], bool], *, now: float) -> frozenset[str]:
+        """Hosts that have let an attempt in flight wait for SLOW_AFTER_S. It may be older than that for other reasons:
+        a worker that has as much to do as it can takes so long itself.
+        """
         slow: set[str] = set()
-        for at, host in self._begun.values():
+        for token, (at, host) in self._begun.items():
             if now - at < SLOW_AFTER_S:
                 break
-            slow.add(host)
+            if host not in slow and is_kept_waiting(token):
+                slow.add(host)
         return frozenset(slow)
 
     def may_have_extra(self, host: str, *, slow_hosts: frozenset[str]) -> bool:

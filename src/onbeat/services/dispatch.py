@@ -18,7 +18,7 @@ from onbeat.domain.model import SECOND_US
 from onbeat.domain.rendezvous import Share
 from onbeat.services.almanac import Almanac
 from onbeat.services.definitions import DefinitionCache
-from onbeat.services.handoff import Handoff, Reservation
+from onbeat.services.handoff import COMES_BACK_WITHIN_S, Handoff, Reservation
 from onbeat.services.planning import Planner
 from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
@@ -28,20 +28,26 @@ from onbeat.store.values import FiredBatch
 log = structlog.get_logger(__name__)
 
 BATCH = 500
-"""Clocks per transaction at most: large enough that the commit's cost vanishes."""
-
-BATCHES_BEHIND = 2
-"""So many in one transaction while the dispatcher is behind. The rows of a backlog lie all over the file, so a commit
-writes some pages for each: more rows to a page and half the commits save a quarter of the CPU. A fresh fire then waits
-for some 40 ms of others' work, which with more of them would be felt.
+"""Clocks per transaction at most, as long as they are on time: large enough that the commit's cost is small, and the
+first of many that are due at one moment need not wait for the last.
 """
+
+LARGE_BATCH = 2 * BATCH
+"""The same once they are late. The rows of a backlog lie all over the file, so a commit writes some pages for each:
+more rows to a page and half the commits save a quarter of the CPU. A fresh fire then waits for some 40 ms of others'
+work, which with more of them would be felt.
+"""
+
+LATE_US = SECOND_US // 4
+"""A clock that waited longer than this says that others wait behind it."""
 
 BEHIND_US = 2 * SECOND_US
 """A clock that waited longer than this says that the dispatcher is behind."""
 
-HELD_US = SECOND_US
-"""While workers come and go, a fire is recorded when one is there to take it, and at the latest this much after it was
-due: what is recorded for nobody costs a write more, and a node that writes more falls further behind.
+HELD_US = 5 * SECOND_US
+"""While workers come and go, a fire is recorded when one is there to take it, and only those that wait longer than this
+for nobody: that costs a write more, and a node that writes more falls further behind. A sixth of the grace that jobs
+have by default, so that there is time to record what many workers will take long to do.
 """
 
 HELD_AMONG_NODES_US = SECOND_US // 4
@@ -90,6 +96,7 @@ class Dispatch:
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
+        self._is_marking = True  # most of the last batch came too late to run, so workers have no part in it
         self._share: Share | None = None
         self._filling = asyncio.Lock()
 
@@ -112,34 +119,49 @@ class Dispatch:
         `only`: of this one job, in whichever slot.
         """
         await self._clock.refresh()
-        room = BATCH if only is not None else await self._wait_for_room()
+        await self._fill_recovery()
+        await self._handoff.line_up()
+        room = 0 if only is not None else await self._wait_for_room()
         now = self._clock.now()
-        reservation = await self._reserve(now=now)
-        is_behind = self._oldest_due_at is not None and self._oldest_due_at < now - BEHIND_US
-        limit = BATCH * BATCHES_BEHIND if is_behind else room
+        reservation = self._reserve(now=now)  # in the same turn of the loop: nobody of those in line leaves in between
+        late_us = self._late_us(now=now)
+        limit = BATCH if only is not None else self._size(room, late_us=late_us)
         report = await self._record(
             reservation,
             now=now,
             limit=limit,
-            latest=round(limit * LATEST_SHARE) if is_behind else 0,
+            latest=round(limit * LATEST_SHARE) if late_us > BEHIND_US else 0,
             only=only,
             slots=None if self._share is None else self._share.own,
         )
         self._oldest_due_at = report.batch.next_due_at
+        self._is_marking = 2 * report.batch.runs < report.batch.jobs
         self._room_was_for_others = limit < BATCH and report.batch.pending > len(report.batch.leased)
         return report
 
+    def _late_us(self, *, now: int) -> int:
+        """How late the oldest clock is that the last batch left."""
+        return 0 if self._oldest_due_at is None else max(now - self._oldest_due_at, 0)
+
     async def _wait_for_room(self) -> int:
-        """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
+        """How many fires workers take now; where there is no room, after waiting for those that come and go. 0: nobody
+        takes any, or nobody is waited for.
+        """
         if self._room_was_for_others:
-            return BATCH
-        now = self._clock.now()
-        due_at = now if self._oldest_due_at is None else min(self._oldest_due_at, now)
-        left_us = due_at + (HELD_US if self.is_alone else HELD_AMONG_NODES_US) - now
-        if left_us <= 0:
-            return BATCH
-        room = await self._handoff.wait_for_room(limit_s=left_us / SECOND_US)
-        return min(room, BATCH) or BATCH
+            return 0
+        left_us = (HELD_US if self.is_alone else HELD_AMONG_NODES_US) - self._late_us(now=self._clock.now())
+        if left_us <= 0 and not self.is_alone:  # workers of other nodes may be idle
+            return 0
+        return await self._handoff.wait_for_room(limit_s=max(left_us / SECOND_US, COMES_BACK_WITHIN_S))
+
+    def _size(self, room: int, *, late_us: int) -> int:
+        """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
+        largest = BATCH if late_us < LATE_US else LARGE_BATCH
+        if not room or (self._is_marking and late_us > BEHIND_US):
+            return largest
+        if late_us >= HELD_US:
+            room = max(room + BATCH // 4, BATCH)
+        return min(room, largest)
 
     async def sweep(self) -> DispatchReport | None:
         """Record one batch of other nodes' slots, if something in them is overdue. None: nothing is.
@@ -152,17 +174,17 @@ class Dispatch:
         oldest_due_at = await self._store.fires.next_due_at(slots=slots)
         if oldest_due_at is None or oldest_due_at > now - SWEEP_AFTER_US:
             return None
-        reservation = await self._reserve(now=now)
+        await self._fill_recovery()
+        reservation = self._reserve(now=now)
         return await self._record(reservation, now=now, limit=BATCH, latest=0, only=None, slots=slots)
 
-    async def _reserve(self, *, now: int) -> Reservation:
-        """Those who wait for work, set aside for a batch that is recorded at once."""
+    async def _fill_recovery(self) -> None:
         async with self._filling:
             if not self._recovery.is_filled:
                 self._recovery.fill(await self._store.fires.recovery_places())
-        # After `now`: a job that is due by then was created before, and its calendar before it, though by another node.
-        await self._almanac.refresh(now=now)
-        await self._handoff.line_up()
+
+    def _reserve(self, *, now: int) -> Reservation:
+        """Those who wait for work, set aside for a batch that is recorded at once."""
         return self._handoff.reserve(until=now + self._lease_us)
 
     async def _record(
@@ -177,6 +199,9 @@ class Dispatch:
     ) -> DispatchReport:
         batch: FiredBatch | None = None
         try:
+            # After `now`: a job that is due by then was created before, and its calendar before it, though by another
+            # node.
+            await self._almanac.refresh(now=now)
             batch = await self._store.fires.record_due(
                 now=now,
                 limit=limit,

@@ -26,7 +26,7 @@ It starts its deliveries in between.
 """
 
 
-COMES_BACK_WITHIN_S = 0.05
+COMES_BACK_WITHIN_S = 0.25
 """A worker that was given work, and sends it to receivers that answer, is back for more within this. Where none is,
 receivers are slow, and nobody waits for them.
 """

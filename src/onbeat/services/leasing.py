@@ -92,6 +92,8 @@ class Leasing:
                 self._handoff.passed_over.discard(queue)
                 look = await self._readiness.look(queue, now=self._clock.now())
                 runs = await self._claim_ready(queue, limit) if look.is_ready(now=self._clock.now()) else []
+                if runs and wait_s > 0:
+                    self._handoff.note_work(queue)
             else:
                 runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
             if runs or self._clock.boottime() >= deadline:
@@ -139,10 +141,7 @@ class Leasing:
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
         leases = [Lease(token=token, worker=self._worker, until=now + self._lease_us) for token in new_tokens(limit)]
-        runs = await self._store.leases.claim(leases, now=now, queue=queue)
-        if runs:
-            self._handoff.note_work(queue)
-        return runs
+        return await self._store.leases.claim(leases, now=now, queue=queue)
 
     async def _stand_in_line(
         self, queue: str | None, limit: int, *, until: float, looks_first: bool
@@ -172,7 +171,10 @@ class Leasing:
         finally:
             self._parked.discard(parked)
             self._handoff.leave(parked)
-        return await self._claim_ready(queue, limit)
+        runs = await self._claim_ready(queue, limit)
+        if runs:
+            self._handoff.note_work(queue)
+        return runs
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
         """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
