@@ -130,6 +130,10 @@ def ics(*events: str) -> str:
     return "\r\n".join([*lines, "END:VCALENDAR", ""])
 
 
+def numbers(most: int) -> str:
+    return ",".join(map(str, range(1, most + 1)))
+
+
 XMAS = "UID:a|DTSTART;VALUE=DATE:20261225"
 
 
@@ -158,6 +162,16 @@ XMAS = "UID:a|DTSTART;VALUE=DATE:20261225"
             [days("0001-01-01"), days("0002-01-01")],
         ),
         (ics(XMAS + "|RRULE:FREQ=YEARLY;COUNT=50"), "2026-12-31", [days("2026-12-25")]),
+        (
+            ics(XMAS + "|RRULE:FREQ=YEARLY;COUNT=2;BYHOUR=8,9;BYMINUTE=0,1;BYSECOND=0"),
+            None,
+            [days("2026-12-25"), days("2027-12-25")],
+        ),
+        (
+            ics(XMAS + "|RRULE:FREQ=YEARLY;COUNT=2;BYMONTH=" + ",".join(["12"] * 200)),
+            None,
+            [days("2026-12-25"), days("2027-12-25")],
+        ),
         (
             ics("UID:m|DTSTART;VALUE=DATE:20260101|RRULE:FREQ=MONTHLY;BYDAY=-1FR;COUNT=2"),
             None,
@@ -219,7 +233,30 @@ def test_events_with_times_and_cancelled_ones_are_counted_and_left_out() -> None
         (ics(XMAS + "|RRULE:FREQ=SECONDLY;COUNT=5"), "SECONDLY"),
         (ics(XMAS + "|RRULE:FREQ=DAILY;COUNT=10000000"), "more than"),
         (ics(XMAS + "|RRULE:COUNT=5"), "FREQ"),
+        *(
+            (ics(f"{XMAS}|RRULE:FREQ={rule};COUNT=5"), f"{part} has no meaning")
+            for rule, part in [
+                ("DAILY;INTERVAL=0", "INTERVAL=0"),  # which dateutil counts in for ever
+                ("MONTHLY;INTERVAL=-1", "INTERVAL=-1"),
+                ("YEARLY;BYMONTHDAY=0", "BYMONTHDAY=0"),  # which to dateutil is every day
+                ("YEARLY;BYMONTHDAY=32", "BYMONTHDAY=32"),
+                ("YEARLY;BYMONTH=13", "BYMONTH=13"),
+                ("YEARLY;BYMONTH=5L", "BYMONTH=5L"),
+                ("YEARLY;BYYEARDAY=-367", "BYYEARDAY=-367"),
+                ("YEARLY;BYWEEKNO=54", "BYWEEKNO=54"),
+                ("YEARLY;BYDAY=54MO", "BYDAY=54MO"),
+                ("YEARLY;BYMONTH=12;BYDAY=MO,53TU", "BYDAY=53TU"),
+                ("MONTHLY;BYDAY=-6MO", "BYDAY=-6MO"),
+                ("WEEKLY;BYDAY=MO,TU;BYSETPOS=8", "BYSETPOS=8"),
+                ("DAILY;BYEASTER=0;BYMONTH=12", "BYEASTER=0"),
+            ]
+        ),
+        (ics(f"{XMAS}|RRULE:FREQ=YEARLY;COUNT=5;BYYEARDAY={numbers(199)}"), "names 199 days"),
         (ics(*(XMAS + "|RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=1",) * 10), "too many years"),
+        (
+            ics(*(f"{XMAS}|RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30;BYSETPOS={numbers(129)};COUNT=1",) * 10),
+            "too many years",
+        ),
         (
             ics(
                 *(XMAS + "|RRULE:FREQ=DAILY;UNTIL=19000101",) * 40,  # which was over before it began, and saves nothing

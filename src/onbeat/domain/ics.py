@@ -6,7 +6,8 @@ without an end is refused unless the caller says how far to follow it: a calenda
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final
@@ -27,6 +28,13 @@ _COSTS: Final = {"DAILY": 9, "WEEKLY": 3, "MONTHLY": 1, "YEARLY": 1}
 _MAX_COST: Final = 20_000  # some seconds
 _LAST_YEAR: Final = 9_999
 _CALENDAR_REPEATS: Final = 400  # years, weekdays included
+_MOST_NAMED: Final = 150  # values in all BY… parts of a rule
+_NAMED_FREELY: Final = 20  # so many more cost as much again: they are gone through for each day
+_LARGEST: Final = {"BYMONTH": 12, "BYMONTHDAY": 31, "BYYEARDAY": 366, "BYWEEKNO": 53}
+_LONGEST_PERIODS: Final = {"DAILY": 1, "WEEKLY": 7, "MONTHLY": 31, "YEARLY": 366}  # days, of which BYSETPOS picks
+_TIMES_OF_DAY: Final = ("BYHOUR", "BYMINUTE", "BYSECOND")
+_NUMBER: Final = re.compile(r"[+-]?\d{1,3}", re.ASCII)
+_COUNTED_WEEKDAY: Final = re.compile(r"[+-]?(\d{1,2})[A-Z]{2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +76,16 @@ class _Recurrences:
                 'say how far to follow such events: "until": "2036-12-31"',
                 field="until",
             )
-        # Without a zone on either side: these are dates. UNTIL may be written with one, which dateutil then demands.
-        parts = [f"{name}={','.join(map(_part, values))}" for name, values in rule.items() if name != "UNTIL"]
+        parts = _day_parts(rule, frequency, start)
+        text = ";".join(f"{name}={','.join(values)}" for name, values in parts.items())
         last = min(day for day in (_until(rule), self.until, _years_after(start)) if day is not None)
         # A rule that matches nothing more is walked to the year 9999: so it is followed where that is near.
-        room = _LAST_YEAR - max(last, start).year
-        moved_years = 0 if "BYEASTER" in rule else room // _CALENDAR_REPEATS * _CALENDAR_REPEATS
+        moved_years = (_LAST_YEAR - max(last, start).year) // _CALENDAR_REPEATS * _CALENDAR_REPEATS
         occurrences: list[date] = []
         walked_to = _LAST_YEAR - moved_years
         try:
             moved = start.replace(year=start.year + moved_years)
-            recurrence = rrulestr(";".join(parts), dtstart=datetime.combine(moved, time()))
+            recurrence = rrulestr(text, dtstart=datetime.combine(moved, time()))
             assert isinstance(recurrence, rrule)  # one rule is no set of them
             for moment in recurrence:
                 day = moment.date().replace(year=moment.year - moved_years)
@@ -92,7 +99,8 @@ class _Recurrences:
             raise _refusal(f"the RRULE of the event on {start} is not understood: {error}", "mend it") from None
         if rule.get("COUNT") and len(occurrences) == int(rule["COUNT"][0]):
             walked_to = occurrences[-1].year if occurrences else start.year
-        self._cost += _COSTS[frequency] * max(walked_to - start.year + 1, 1)
+        dearer = 1 + len(_named(parts)) // _NAMED_FREELY
+        self._cost += _COSTS[frequency] * dearer * max(walked_to - start.year + 1, 1)
         if self._cost > _MAX_COST:
             raise _refusal("its events recur over too many years", "give an earlier `until`", field="until")
         return occurrences
@@ -215,7 +223,45 @@ def _too_many() -> DefinitionError:
     return _refusal(f"the events recur more than {MAX_OCCURRENCES} times", "give an earlier `until`", field="until")
 
 
-def _part(value: Any) -> str:
+def _day_parts(rule: Any, frequency: str, start: date) -> dict[str, list[str]]:
+    """What the rule says of days. Checked, since dateutil believes everything: it counts in steps of 0 for ever, takes
+    day 0 of a month for every day, and looks for Easter up to the year 9999.
+
+    UNTIL is left out: it may be written with a zone, and these are dates. So are times of the day, as RFC 5545 demands.
+    """
+    texts = {str(name).upper(): list(dict.fromkeys(map(_text, values))) for name, values in rule.items()}
+    parts = {name: values for name, values in texts.items() if name not in ("UNTIL", *_TIMES_OF_DAY)}
+    named = _named(parts)
+    if len(named) > _MOST_NAMED:
+        raise _refusal(
+            f"the RRULE of the event on {start} names {len(named)} days, weeks and months",
+            f"name up to {_MOST_NAMED} in a rule",
+        )
+    is_in_year = frequency == "YEARLY" and "BYMONTH" not in parts
+    largest = _LARGEST | {"BYSETPOS": _LONGEST_PERIODS[frequency], "BYDAY": 53 if is_in_year else 5}
+    for name, value in [*named, *(("INTERVAL", value) for value in parts.get("INTERVAL", ()))]:
+        if not _is_sensible(name, value, largest):
+            raise _refusal(
+                f"the RRULE of the event on {start} is not understood: {name}={value[:20]} has no meaning", "mend it"
+            )
+    return parts
+
+
+def _named(parts: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+    """The days, weeks and months in a rule."""
+    return [(name, value) for name, values in parts.items() if name.startswith("BY") for value in values]
+
+
+def _is_sensible(name: str, value: str, largest: Mapping[str, int]) -> bool:
+    if name == "INTERVAL":
+        return int(value) >= 1
+    if name == "BYDAY":
+        counted = _COUNTED_WEEKDAY.fullmatch(value)
+        return counted is None or 1 <= int(counted[1]) <= largest[name]
+    return name in largest and _NUMBER.fullmatch(value) is not None and 1 <= abs(int(value)) <= largest[name]
+
+
+def _text(value: Any) -> str:
     return value.to_ical().decode() if hasattr(value, "to_ical") else str(value)
 
 
