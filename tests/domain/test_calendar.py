@@ -172,6 +172,7 @@ XMAS = "UID:a|DTSTART;VALUE=DATE:20261225"
             None,
             [days("2026-12-25"), days("2027-12-25")],
         ),
+        (ics("UID:z|DTSTART;VALUE=DATE:99991230|DURATION:P9D"), None, [days("9999-12-30", "9999-12-31")]),
         (
             ics("UID:m|DTSTART;VALUE=DATE:20260101|RRULE:FREQ=MONTHLY;BYDAY=-1FR;COUNT=2"),
             None,

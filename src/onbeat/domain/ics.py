@@ -285,7 +285,7 @@ def _ranges(series: dict[str, _Series]) -> Iterator[DateRange]:
     for own in series.values():
         kept = {day: days for day, days in own.starts.items() if day not in own.replaced}
         for start, days in (kept | own.moved).items():
-            yield DateRange(start, start + timedelta(days=days - 1))
+            yield DateRange(start, date.fromordinal(min(start.toordinal() + days - 1, date.max.toordinal())))
 
 
 def _refusal(detail: str, remedy: str, *, field: str = "ics") -> DefinitionError:
