@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,6 +145,28 @@ def test_of_targets_with_long_bodies_few_are_kept_and_they_push_out_no_short_one
     assert prepare(short, rules=rules) is of_short
     assert prepare(long_header, rules=rules) is not of_header, "headers count, too"
     assert prepare(long[-1], rules=rules) is prepare(long[-1], rules=rules)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda number: {"headers": {f"x-{number}-{place}-{'n' * 90}": "" for place in range(99)}},
+        lambda number: {"headers": {"x-a": f"{number}-{'y' * 10_000}"}},
+        lambda number: {"headers": {f"x-{place}": f"{number}" for place in range(99)}},
+        lambda number: {"payload": f'"{number}' + "\U0001f600" * 1_900 + '"'},
+    ],
+    ids=["long names", "long value", "many headers", "letters of four bytes"],
+)
+def test_what_takes_much_memory_is_not_kept_a_thousand_times(fields: Callable[[int], dict[str, Any]]) -> None:
+    rules = EgressRules()
+    tracemalloc.start()
+    try:
+        for number in range(600):
+            prepare(WebhookTarget(url="https://example.com/", **fields(number)), rules=rules)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3_000_000
 
 
 @pytest.mark.parametrize(
