@@ -4,12 +4,14 @@
 The descriptor is a socket on which the test process asks (starting.py). What is forked does what `python ARGUMENT…`
 would do, under the same rules: a process with its own environment, directory, session and output, with the signals,
 the descriptors and the random numbers of one that has just started. A test asks for that, and that the server has one
-thread. Different from a real start: all share what the interpreter chose once, such as the seed of hashes.
+thread. Different from a real start: all share what the interpreter chose once, such as the seed of hashes, or was told
+by PYTHON… variables.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -19,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -34,6 +37,7 @@ IMPORTED = (
     "uvloop",
 )
 LARGEST_REQUEST = 256 * 1024
+_SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
 
 
 class Request(TypedDict):
@@ -55,12 +59,15 @@ class Child:
     pidfd: int
     tester: socket.socket
 
+    def tell(self, number: int) -> None:
+        # Whoever asked may have given up meanwhile. Then its end of the socket is closed, which is seen next.
+        with contextlib.suppress(ConnectionError):
+            self.tester.send(str(number).encode())
+
     def tell_exit(self) -> None:
         ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
         assert ended is not None
-        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-        with contextlib.suppress(BrokenPipeError):
-            self.tester.send(str(code).encode())
+        self.tell(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
 
     def end(self) -> None:
         """Nobody waits for it any more."""
@@ -77,6 +84,7 @@ def fork_when_asked(control: socket.socket) -> list[str]:
     """Returns in each forked process, with its arguments; the server itself ends with the test process."""
     children: list[Child] = []
     told: set[Child] = set()
+    server = os.getpid()
     while True:
         running = [child.pidfd for child in children if child not in told]
         testers = [child.tester.fileno() for child in children]
@@ -99,6 +107,7 @@ def fork_when_asked(control: socket.socket) -> list[str]:
         output, tester = descriptors
         pid = os.fork()
         if not pid:
+            _end_with(server)
             control.close()
             for child in children:
                 child.close()
@@ -106,7 +115,14 @@ def fork_when_asked(control: socket.socket) -> list[str]:
             return _settle(json.loads(asked), output)
         os.close(output)
         children.append(Child(pid, os.pidfd_open(pid), socket.socket(fileno=tester)))
-        children[-1].tester.send(str(pid).encode())
+        children[-1].tell(pid)
+
+
+def _end_with(server: int) -> None:
+    """Whatever it dies of, nothing is left behind."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != server:  # it has died before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _settle(request: Request, output: int) -> list[str]:
@@ -118,6 +134,7 @@ def _settle(request: Request, output: int) -> list[str]:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    time.tzset()  # TZ is read once
     return request["arguments"]
 
 

@@ -119,13 +119,19 @@ async def start_fork(
     """Without the imports. What it needs is to be had on Linux only; elsewhere the interpreter starts."""
     if sys.platform != "linux":
         return await start_interpreter(arguments, output=output, env=env, cwd=cwd)
+    told = {name for name, value in env.items() if name.startswith("PYTHON") and value != os.environ.get(name)}
+    assert not told, f"only an interpreter that starts reads {told}"
     request = Request(arguments=list(arguments), environment=dict(env), directory=str(cwd or Path.cwd()))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
         socket.send_fds(_control(), [json.dumps(request).encode()], [output.fileno(), theirs.fileno()])
-    said = await asyncio.get_running_loop().sock_recv(ours, 64)
-    return ForkedProcess(int(said), ours)
+    try:
+        said = await asyncio.get_running_loop().sock_recv(ours, 64)
+        return ForkedProcess(int(said), ours)
+    except BaseException:
+        ours.close()  # which ends the process
+        raise
 
 
 async def run_fork(*arguments: str) -> bytes:

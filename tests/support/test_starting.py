@@ -17,7 +17,7 @@ from tests.support.starting import Process, Start, start_fork, start_interpreter
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
 ABOUT_ITSELF = """
-import gc, json, os, random, resource, signal, sys, threading
+import gc, json, os, random, resource, signal, sys, threading, time
 
 print(json.dumps({
     "arguments": sys.argv[1:],
@@ -33,6 +33,7 @@ print(json.dumps({
     "limits": [resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)],
     "collects": gc.isenabled(),
     "recursion": sys.getrecursionlimit(),
+    "zone": time.tzname,
 }), flush=True)
 print("to standard error", file=sys.stderr)
 sys.exit(7)
@@ -58,7 +59,7 @@ async def start(script: Path, text: str) -> Process:
 async def test_it_finds_what_a_process_of_the_interpreter_finds(tmp_path: Path) -> None:
     script = tmp_path / "about.py"
     script.write_text(ABOUT_ITSELF)
-    env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "ONBEAT_ANYTHING": "ü"}
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "Asia/Tokyo", "ONBEAT_ANYTHING": "ü"}
     told: list[Any] = []
     for way in (start_interpreter, start_fork):
         code, first, second = await say(script, way, "one", "two words", env=env)
@@ -113,27 +114,54 @@ async def test_an_exception_is_told_and_ends_it_with_1(tmp_path: Path) -> None:
         assert output.read().decode().splitlines()[-1] == "ValueError: no"
 
 
-async def test_it_ends_with_a_test_process_that_is_killed(tmp_path: Path) -> None:
+async def test_a_start_that_is_given_up_harms_no_other(tmp_path: Path) -> None:
+    sleeps = "import time; time.sleep(600)"
+    before = await start(tmp_path / "before.py", sleeps)
+    for _ in range(5):
+        given_up = asyncio.create_task(start(tmp_path / "given_up.py", sleeps))
+        await asyncio.sleep(0)  # it has asked, and is not answered yet
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+    after = await start(tmp_path / "after.py", sleeps)
+    for process in (before, after):
+        assert process.returncode is None
+        process.kill()
+        assert await process.wait() == -signal.SIGKILL
+
+
+async def test_what_a_fork_would_not_read_is_not_asked_of_it(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile() as output, pytest.raises(AssertionError, match="PYTHONDEVMODE"):
+        await start_fork([str(tmp_path)], output=output, env=os.environ | {"PYTHONDEVMODE": "1"})
+
+
+@pytest.mark.parametrize("dies", ["os.getpid()", "parent_of(process.pid)"], ids=["test process", "server"])
+async def test_it_ends_with_a_test_process_or_a_server_that_is_killed(tmp_path: Path, dies: str) -> None:
     sleeps = tmp_path / "sleeps.py"
     sleeps.write_text("import time; time.sleep(600)")
     killed = tmp_path / "killed.py"
     killed.write_text(f"""
 import asyncio, os, signal, sys
+from pathlib import Path
 from tests.support.starting import start_fork
+
+def parent_of(pid):
+    return int(Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[1])
 
 async def main():
     process = await start_fork([{str(sleeps)!r}], output=sys.stdout.buffer, env=os.environ)
     print(process.pid, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill({dies}, signal.SIGKILL)
+    await process.wait()
 
 asyncio.run(main())
 """)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryFile() as output:
         process = await start_interpreter([str(killed)], output=output, env=env)
-        assert await process.wait() == -signal.SIGKILL
+        assert await process.wait() == (1 if "parent" in dies else -signal.SIGKILL)
         output.seek(0)
-        pid = int(output.read())
+        pid = int(output.readline())
     async with asyncio.timeout(30):
         while _state(pid) not in (None, "Z"):
             await asyncio.sleep(0.01)
