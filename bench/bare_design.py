@@ -93,13 +93,21 @@ class _File:
 class _Line(asyncio.Protocol):
     """A connection: the next request when the last one is answered."""
 
-    def __init__(self, waiting: deque[tuple[Fire, bytes]], on_end: Callable[[Fire], None]) -> None:
-        self._waiting, self._on_end = waiting, on_end
+    def __init__(
+        self, waiting: deque[tuple[Fire, bytes]], on_end: Callable[[Fire], None], on_lost: Callable[[], None]
+    ) -> None:
+        self._waiting, self._on_end, self._on_lost = waiting, on_end, on_lost
         self._fire: Fire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
         self._parser = httptools.HttpResponseParser(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_lost()
+
+    def close(self) -> None:
+        self._transport.close()
 
     def send_next(self) -> None:
         """If nothing is under way, and something waits."""
@@ -132,30 +140,42 @@ async def _run(file: _File, *, port: int, fires: int, attempts: int) -> Measure:
     ended: list[Fire] = []
     may_record = asyncio.Event()
     under_way = finished = 0
+    is_lost = False
 
     def end(fire: Fire) -> None:
         ended.append(fire)
         may_record.set()
 
+    def lose() -> None:
+        nonlocal is_lost
+        is_lost = True
+        may_record.set()
+
     def make_line() -> _Line:
-        return _Line(waiting, end)
+        return _Line(waiting, end, lose)
 
     lines = [(await loop.create_connection(make_line, "127.0.0.1", port))[1] for _ in range(CONNECTIONS)]
     watch = Stopwatch()
     with ThreadPoolExecutor(1) as writer:
         while finished < fires:
+            may_record.clear()
+            if is_lost:
+                raise ConnectionError("the receiver closed a connection")
             batch = ended[:BATCH]
             del ended[: len(batch)]
+            under_way -= len(batch)
             due = await loop.run_in_executor(writer, file.record, batch, min(BATCH, attempts - under_way))
             finished += len(batch)
-            under_way += len(due) - len(batch)
+            under_way += len(due)
             waiting.extend((fire, _request(fire)) for fire in due)
             for line in lines:
                 line.send_next()
-            may_record.clear()
             if not due and not ended and finished < fires:
                 await may_record.wait()
-    return watch.stop("bare design", fires)
+    seen = watch.stop("bare design", fires)
+    for line in lines:
+        line.close()
+    return seen
 
 
 def run_bare_design(*, fires: int, attempts: int) -> tuple[Measure, str]:
