@@ -9,6 +9,7 @@ from dateutil import rrule as rrule_module
 from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icalendar.timezone import tzp
 
 from onbeat.domain.calendar import (
     MAX_RANGES,
@@ -208,6 +209,18 @@ def test_all_day_events_are_read(text: str, until: str | None, ranges: list[Date
 
 def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
     assert read_ics("\ufeff" + ics(XMAS), until=None) == read_ics(ics(XMAS), until=None)
+
+
+def test_zones_that_a_text_defines_are_not_kept() -> None:
+    zone = [
+        "BEGIN:VTIMEZONE", "TZID:Office",
+        "BEGIN:STANDARD", "DTSTART:19700101T000000", "TZOFFSETFROM:+0100", "TZOFFSETTO:+0000", "END:STANDARD",
+        "END:VTIMEZONE",
+    ]  # fmt: skip
+    events = ics(XMAS, "UID:c|DTSTART;TZID=Office:20260101T100000")
+    text = events.replace("BEGIN:VEVENT", "\r\n".join([*zone, "BEGIN:VEVENT"]), 1)
+    assert read_ics(text, until=None).ignored == 1
+    assert tzp.timezone("Office") is None
 
 
 def test_events_with_times_and_cancelled_ones_are_counted_and_left_out() -> None:

@@ -163,11 +163,14 @@ def read_ics(text: str, *, until: date | None) -> IcsDays:
 def _events(text: str) -> Iterator[Any]:
     """Every VEVENT, wherever it stands. Walks by hand: the package's own walk recurses as deep as the text."""
     import icalendar
+    from icalendar.timezone import tzp
 
     try:
         roots = icalendar.Calendar.from_ical(text.removeprefix("\ufeff"), multiple=True)  # which Windows puts first
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(f"it is not iCalendar text: {str(error)[:200]}", "send the .ics file as it is") from None
+    finally:
+        tzp.use_zoneinfo()  # forgets the zones that the text defines: it would keep those of every text for ever
     if not roots:
         raise _refusal("it is empty", "send the .ics file as it is")
     level: list[Any] = list(roots)
