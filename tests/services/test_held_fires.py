@@ -69,6 +69,36 @@ async def test_no_fire_is_held_longer_than_this_after_it_was_due(
     assert (len(report.batch.leased), report.batch.pending, report.full) == (1, 5, False)
 
 
+async def test_beside_other_nodes_no_more_is_recorded_for_nobody_while_nobody_takes_it(scheduler: Scheduler) -> None:
+    scheduler.dispatch.serve(Share(nodes=2, own=tuple(range(256)), foreign=()))
+    await scheduler.dispatch.fire_due()
+    for _ in range(JOBS):
+        await scheduler.job(every(1_800))
+    scheduler.clock.advance(1_800)
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    await scheduler.dispatch.fire_due()
+    scheduler.clock.advance(HELD_AMONG_NODES_US / SECOND)
+    claiming = asyncio.create_task(scheduler.leasing.claim(queue=None, limit=1, wait_s=60))
+    while not scheduler.handoff.is_left:  # it has seen the first ten
+        await asyncio.sleep(0)
+    scheduler.handoff.park("worker", queue=None, capacity=4)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (4, 0, True)
+    await claiming
+
+
+async def test_what_was_left_is_forgotten_when_nothing_is_ready_any_more(scheduler: Scheduler) -> None:
+    await scheduler.dispatch.fire_due()
+    claim = scheduler.leasing.claim
+    assert len(await claim(queue=None, limit=JOBS, wait_s=1)) == JOBS
+    assert scheduler.handoff.is_left
+    waiting = asyncio.create_task(claim(queue=None, limit=1, wait_s=60))
+    while scheduler.handoff.is_left:
+        await asyncio.sleep(0.01)
+    scheduler.handoff.close()
+    assert await waiting == []
+
+
 async def test_a_dispatcher_that_is_behind_with_runs_goes_on_to_record_for_those_in_line(scheduler: Scheduler) -> None:
     for _ in range(2):
         scheduler.handoff.park("worker", queue=None, capacity=4)

@@ -51,7 +51,7 @@ have by default, so that there is time to record what many workers will take lon
 """
 
 HELD_AMONG_NODES_US = SECOND_US // 4
-"""The same beside other nodes, whose workers may be idle."""
+"""The same beside other nodes, whose workers may be idle, as long as somebody takes what was recorded for nobody."""
 
 SWEEP_AFTER_US = 2 * SECOND_US
 """A fire in a slot of another node that has waited this long is anybody's: that node died, stands still or is behind.
@@ -149,9 +149,7 @@ class Dispatch:
         """
         if self._room_was_for_others:
             return 0
-        left_us = (HELD_US if self.is_alone else HELD_AMONG_NODES_US) - self._late_us(now=self._clock.now())
-        if left_us <= 0 and not self.is_alone:  # workers of other nodes may be idle
-            return 0
+        left_us = self._held_us - self._late_us(now=self._clock.now())
         return await self._handoff.wait_for_room(limit_s=max(left_us / SECOND_US, COMES_BACK_WITHIN_S))
 
     def _size(self, room: int, *, late_us: int) -> int:
@@ -159,9 +157,13 @@ class Dispatch:
         largest = BATCH if late_us < LATE_US else LARGE_BATCH
         if not room or (self._is_marking and late_us > BEHIND_US):
             return largest
-        if late_us >= HELD_US:
+        if late_us >= self._held_us:
             room = max(room + BATCH // 4, BATCH)
         return min(room, largest)
+
+    @property
+    def _held_us(self) -> int:
+        return HELD_US if self.is_alone or self._handoff.is_left else HELD_AMONG_NODES_US
 
     async def sweep(self) -> DispatchReport | None:
         """Record one batch of other nodes' slots, if something in them is overdue. None: nothing is.

@@ -98,6 +98,7 @@ class Handoff:
         self._has_answered = False  # since the last reservation
         self._worked_at: dict[str | None, float] = {}  # by queue: when a claim got work, on the event loop's clock
         self._came = Wake()  # a claim stands in line
+        self._left: set[str | None] = set()  # queues of which a claim has seen runs that were ready
         self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
     def close(self) -> None:
@@ -117,6 +118,15 @@ class Handoff:
     def note_work(self, queue: str | None) -> None:
         """A claim was answered with work, from here or from the database."""
         self._worked_at[queue] = asyncio.get_running_loop().time()
+
+    def note_ready(self, queue: str | None, *, is_ready: bool) -> None:
+        """What a claim saw in the database when it looked."""
+        (self._left.add if is_ready else self._left.discard)(queue)
+
+    @property
+    def is_left(self) -> bool:
+        """Are there runs that were recorded for nobody, and that nobody has taken yet?"""
+        return bool(self._left)
 
     def leave(self, claim: Parked) -> None:
         """Stop waiting. Runs that a transaction under way leases to this claim are given back by the dispatcher."""

@@ -152,6 +152,7 @@ class Leasing:
         try:
             if looks_first:
                 look = await self._readiness.look(queue, now=self._clock.now())
+                self._handoff.note_ready(queue, is_ready=look.is_ready(now=self._clock.now()))
             else:
                 look = self._readiness.put_off()
             while not look.is_ready(now=self._clock.now()) and (left_s := until - self._clock.boottime()) > 0:
@@ -159,6 +160,7 @@ class Leasing:
                 if parked.runs.done():
                     return parked.runs.result()
                 look = await self._readiness.look_again(queue, now=self._clock.now())
+                self._handoff.note_ready(queue, is_ready=look.is_ready(now=self._clock.now()))
             is_ready = look.is_ready(now=self._clock.now())
             # A hand-over under way is waited for, which is short: runs handed to somebody who has left would need
             # another transaction to come back.
