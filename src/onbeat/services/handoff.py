@@ -20,12 +20,6 @@ TOKEN_BYTES = 16
 TOKENS_AT_ONCE = 64
 """Drawn by a dispatcher that hands many runs over: a call of the system for each would cost more than the rest."""
 
-TURNS_TO_COME_BACK = 4
-"""Turns of the event loop after which a worker that got runs stands in line again, with the capacity that it has left.
-It starts its deliveries in between.
-"""
-
-
 COMES_BACK_WITHIN_S = 0.25
 """A worker that was given work, and sends it to receivers that answer, is back for more within this. Where none is,
 receivers are slow, and nobody waits for them.
@@ -153,13 +147,12 @@ class Handoff:
             claim.wake.set()
 
     async def line_up(self) -> None:
-        """Let those who were just handed something come back: a dispatcher that has more to fire would otherwise always
-        be quicker than they are, and write every other batch for nobody.
+        """Let those of this process who were just handed something come back with the capacity that they have left: a
+        dispatcher that has more to fire would otherwise always be quicker than they are, and make small batches.
         """
         if self._has_answered:
             self._has_answered = False
-            for _ in range(TURNS_TO_COME_BACK):
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     async def wait_for_room(self, *, limit_s: float) -> int:
         """How many runs those in line would take, by what they took lately. Where there is no room, wait up to
