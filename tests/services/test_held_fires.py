@@ -169,3 +169,26 @@ async def test_workers_of_a_queue_that_has_work_are_waited_for_as_all_are(schedu
     assert (len(report.batch.leased), report.batch.pending, report.full) == (0, 1, True)
     report = await scheduler.dispatch.fire_due()  # what is due is not what they wait for: no other batch like that
     assert (len(report.batch.leased), report.batch.pending, report.full) == (0, JOBS - 1, False)
+
+
+async def test_what_a_worker_full_of_slow_receivers_would_take_beyond_its_capacity_is_not_held(
+    scheduler: Scheduler,
+) -> None:
+    """One of its places comes and goes; the others are at a host that hangs (P22)."""
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    await scheduler.dispatch.fire_due()
+    firing = asyncio.create_task(scheduler.dispatch.fire_due())  # waits for that one to come back
+    await asyncio.sleep(0.01)
+    assert await scheduler.leasing.claim(queue=None, limit=200, wait_s=0) == []
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    report = await firing
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (1, JOBS - 2, False)
+
+
+async def test_a_claim_outside_the_line_that_found_enough_has_fires_held_again(scheduler: Scheduler) -> None:
+    claim = scheduler.leasing.claim
+    assert await claim(queue=None, limit=1, wait_s=0) == []
+    assert scheduler.handoff.is_wanted_outside
+    await scheduler.dispatch.fire_due()
+    assert len(await claim(queue=None, limit=JOBS, wait_s=0)) == JOBS
+    assert not scheduler.handoff.is_wanted_outside

@@ -163,6 +163,9 @@ class Dispatch:
 
     @property
     def _held_us(self) -> int:
+        """How late a fire is at most before it is recorded for nobody while workers come and go."""
+        if self._handoff.is_wanted_outside:
+            return 0
         return HELD_US if self.is_alone or self._handoff.is_left else HELD_AMONG_NODES_US
 
     async def sweep(self) -> DispatchReport | None:

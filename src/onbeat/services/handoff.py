@@ -25,11 +25,20 @@ COMES_BACK_WITHIN_S = 0.25
 receivers are slow, and nobody waits for them.
 """
 
+HEARD_FOR_S = 1.0
+"""What a claim said of itself or of the database holds so long: it looks four times a second while it has reason to,
+and says nothing any more when its worker has gone.
+"""
+
 
 def new_tokens(count: int) -> list[bytes]:
     """Fencing tokens: 128 random bits each, new for every lease."""
     drawn = secrets.token_bytes(TOKEN_BYTES * count)
     return [drawn[start : start + TOKEN_BYTES] for start in range(0, len(drawn), TOKEN_BYTES)]
+
+
+def _is_heard(at: float, *, now: float) -> bool:
+    return now < at + HEARD_FOR_S
 
 
 class Parked:
@@ -93,6 +102,7 @@ class Handoff:
         self._worked_at: dict[str | None, float] = {}  # by queue: when a claim got work, on the event loop's clock
         self._came = Wake()  # a claim stands in line
         self._left: set[str | None] = set()  # queues of which a claim has seen runs that were ready
+        self._wanted_at: dict[str | None, float] = {}  # by queue: when a claim outside the line found too little
         self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
     def close(self) -> None:
@@ -121,6 +131,22 @@ class Handoff:
     def is_left(self) -> bool:
         """Are there runs that were recorded for nobody, and that nobody has taken yet?"""
         return bool(self._left)
+
+    def note_outside(self, queue: str | None, *, is_filled: bool) -> None:
+        """A claim that does not stand in line was answered, with as much as it asked for or with less."""
+        now = asyncio.get_running_loop().time()
+        self._wanted_at = {name: at for name, at in self._wanted_at.items() if name != queue and _is_heard(at, now=now)}
+        if not is_filled:
+            self._wanted_at[queue] = now
+            self._came.set()  # whoever waits for room learns that there is some elsewhere
+
+    @property
+    def is_wanted_outside(self) -> bool:
+        """Would webhooks that are recorded for nobody be taken at once, by a worker that does not stand in line? One
+        that is full of slow receivers takes those for others from the database, beyond its capacity.
+        """
+        at = self._wanted_at.get(None)
+        return at is not None and _is_heard(at, now=asyncio.get_running_loop().time())
 
     def leave(self, claim: Parked) -> None:
         """Stop waiting. Runs that a transaction under way leases to this claim are given back by the dispatcher."""
@@ -156,12 +182,12 @@ class Handoff:
 
     async def wait_for_room(self, *, limit_s: float) -> int:
         """How many runs those in line would take, by what they took lately. Where there is no room, wait up to
-        `limit_s`, as long as workers come and go: they take a fire with one write less than a run that was recorded
-        before they came.
+        `limit_s`, as long as workers come and go and none outside the line would take more: they take a fire with one
+        write less than a run that was recorded before they came.
         """
         time = asyncio.get_running_loop().time
         ends_at = time() + limit_s
-        while not (room := self._room(now=time())):
+        while not (room := self._room(now=time())) and not self.is_wanted_outside:
             left_s = min(ends_at, max(self._worked_at.values(), default=0.0) + COMES_BACK_WITHIN_S) - time()
             if left_s <= 0:
                 break

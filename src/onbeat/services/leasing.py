@@ -92,7 +92,9 @@ class Leasing:
                 self._handoff.passed_over.discard(queue)
                 look = await self._readiness.look(queue, now=self._clock.now())
                 runs = await self._claim_ready(queue, limit) if look.is_ready(now=self._clock.now()) else []
-                if runs and wait_s > 0:
+                if wait_s <= 0:
+                    self._handoff.note_outside(queue, is_filled=len(runs) >= limit)
+                elif runs:
                     self._handoff.note_work(queue)
             else:
                 runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
