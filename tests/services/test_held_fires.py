@@ -9,7 +9,7 @@ import pytest
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.rendezvous import Share
-from onbeat.services.dispatch import BATCH, BEHIND_US, HELD_AMONG_NODES_US, HELD_US
+from onbeat.services.dispatch import BATCH, BEHIND_US, HELD_BESIDE_IDLE_US, HELD_US
 
 JOBS = 10
 
@@ -54,7 +54,7 @@ async def test_a_worker_that_does_not_come_back_holds_nothing_up(scheduler: Sche
 
 @pytest.mark.parametrize(
     ("share", "held_us"),
-    [(None, HELD_US), (Share(nodes=2, own=tuple(range(256)), foreign=()), HELD_AMONG_NODES_US)],
+    [(None, HELD_US), (Share(nodes=2, own=tuple(range(256)), foreign=()), HELD_BESIDE_IDLE_US)],
     ids=["alone", "among nodes"],
 )
 async def test_no_fire_is_held_longer_than_this_after_it_was_due(
@@ -77,7 +77,7 @@ async def test_beside_other_nodes_no_more_is_recorded_for_nobody_while_nobody_ta
     scheduler.clock.advance(1_800)
     scheduler.handoff.park("worker", queue=None, capacity=1)
     await scheduler.dispatch.fire_due()
-    scheduler.clock.advance(HELD_AMONG_NODES_US / SECOND)
+    scheduler.clock.advance(HELD_BESIDE_IDLE_US / SECOND)
     claiming = asyncio.create_task(scheduler.leasing.claim(queue=None, limit=1, wait_s=60))
     while not scheduler.handoff.is_left:  # it has seen the first ten
         await asyncio.sleep(0)
@@ -192,3 +192,20 @@ async def test_a_claim_outside_the_line_that_found_enough_has_fires_held_again(s
     await scheduler.dispatch.fire_due()
     assert len(await claim(queue=None, limit=JOBS, wait_s=0)) == JOBS
     assert not scheduler.handoff.is_wanted_outside
+
+
+@pytest.mark.parametrize("wait_s", [0, 60])
+async def test_a_worker_of_a_queue_that_has_nothing_to_do_does_not_wait_for_workers_of_others(
+    scheduler: Scheduler, wait_s: float
+) -> None:
+    """What is due may be for it. Claims of either kind: those that wait, and those that ask again and again."""
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    await scheduler.dispatch.fire_due()
+    asking = asyncio.create_task(scheduler.leasing.claim(queue="mail", limit=1, wait_s=wait_s))
+    await asyncio.sleep(0.05)
+    scheduler.clock.advance(HELD_BESIDE_IDLE_US / SECOND)
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    report = await scheduler.dispatch.fire_due()
+    assert (len(report.batch.leased), report.batch.pending, report.full) == (1, JOBS - 2, False)
+    scheduler.handoff.close()
+    assert await asking == []

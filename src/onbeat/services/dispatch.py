@@ -50,8 +50,11 @@ for nobody: that costs a write more, and a node that writes more falls further b
 have by default, so that there is time to record what many workers will take long to do.
 """
 
-HELD_AMONG_NODES_US = SECOND_US // 4
-"""The same beside other nodes, whose workers may be idle, as long as somebody takes what was recorded for nobody."""
+HELD_BESIDE_IDLE_US = SECOND_US // 4
+"""The same where what is held may be for workers that have nothing to do: those of a queue without work, since nobody
+knows what a fire is for before it is recorded, and those of other nodes, as long as somebody takes what was recorded
+for nobody.
+"""
 
 SWEEP_AFTER_US = 2 * SECOND_US
 """A fire in a slot of another node that has waited this long is anybody's: that node died, stands still or is behind.
@@ -166,7 +169,9 @@ class Dispatch:
         """How late a fire is at most before it is recorded for nobody while workers come and go."""
         if self._handoff.is_wanted_outside:
             return 0
-        return HELD_US if self.is_alone or self._handoff.is_left else HELD_AMONG_NODES_US
+        if self._handoff.has_idle_queue or not (self.is_alone or self._handoff.is_left):
+            return HELD_BESIDE_IDLE_US
+        return HELD_US
 
     async def sweep(self) -> DispatchReport | None:
         """Record one batch of other nodes' slots, if something in them is overdue. None: nothing is.

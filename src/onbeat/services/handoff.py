@@ -148,6 +148,15 @@ class Handoff:
         at = self._wanted_at.get(None)
         return at is not None and _is_heard(at, now=asyncio.get_running_loop().time())
 
+    @property
+    def has_idle_queue(self) -> bool:
+        """Is there a worker of a queue that has had nothing to do? What is due may be for it."""
+        now = asyncio.get_running_loop().time()
+        busy = self._busy(now=now)
+        return any(claim.queue is not None and claim.queue not in busy for claim in self._parked) or any(
+            queue is not None and _is_heard(at, now=now) for queue, at in self._wanted_at.items()
+        )
+
     def leave(self, claim: Parked) -> None:
         """Stop waiting. Runs that a transaction under way leases to this claim are given back by the dispatcher."""
         if claim in self._parked:
@@ -196,12 +205,16 @@ class Handoff:
 
     def _room(self, *, now: float) -> int:
         # Whoever waits for a queue that has had nothing to do will take none of what is due now either.
-        busy = {queue for queue, at in self._worked_at.items() if now < at + COMES_BACK_WITHIN_S}
+        busy = self._busy(now=now)
         return sum(
             claim.capacity
             for claim in self._parked
             if not claim.reserved and (claim.queue is None or claim.queue in busy)
         )
+
+    def _busy(self, *, now: float) -> set[str | None]:
+        """Queues whose workers come and go."""
+        return {queue for queue, at in self._worked_at.items() if now < at + COMES_BACK_WITHIN_S}
 
     def reserve(self, *, until: int) -> Reservation:
         """Set aside everything that waits now. `until` is the lease's end for runs handed over."""
