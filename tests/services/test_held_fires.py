@@ -10,6 +10,7 @@ from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.rendezvous import Share
 from onbeat.services.dispatch import BATCH, BEHIND_US, HELD_BESIDE_IDLE_US, HELD_US
+from onbeat.services.handoff import Handoff
 
 JOBS = 10
 
@@ -209,3 +210,23 @@ async def test_a_worker_of_a_queue_that_has_nothing_to_do_does_not_wait_for_work
     assert (len(report.batch.leased), report.batch.pending, report.full) == (1, JOBS - 2, False)
     scheduler.handoff.close()
     assert await asking == []
+
+
+async def test_what_was_left_in_one_queue_says_nothing_of_the_others() -> None:
+    handoff = Handoff()
+    handoff.note_work("mail")
+    handoff.note_ready("mail", is_ready=True)
+    assert handoff.is_left
+    handoff.note_work(None)  # whose workers at other nodes may be idle
+    assert not handoff.is_left
+    handoff.note_ready(None, is_ready=True)
+    assert handoff.is_left
+
+
+async def test_what_was_left_is_forgotten_when_its_worker_looks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    handoff = Handoff()
+    for queue in ("mail", None):
+        handoff.note_ready(queue, is_ready=True)
+    monkeypatch.setattr("onbeat.services.handoff.HEARD_FOR_S", 0)
+    handoff.note_work(None)
+    assert not handoff.is_left

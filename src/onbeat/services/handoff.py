@@ -101,7 +101,7 @@ class Handoff:
         self._has_answered = False  # since the last reservation
         self._worked_at: dict[str | None, float] = {}  # by queue: when a claim got work, on the event loop's clock
         self._came = Wake()  # a claim stands in line
-        self._left: set[str | None] = set()  # queues of which a claim has seen runs that were ready
+        self._left_at: dict[str | None, float] = {}  # by queue: when a claim saw runs that were ready
         self._wanted_at: dict[str | None, float] = {}  # by queue: when a claim outside the line found too little
         self.passed_over: set[str | None] = set()  # queues with runs that were ready when others were handed over
 
@@ -125,12 +125,20 @@ class Handoff:
 
     def note_ready(self, queue: str | None, *, is_ready: bool) -> None:
         """What a claim saw in the database when it looked."""
-        (self._left.add if is_ready else self._left.discard)(queue)
+        if is_ready:
+            self._left_at[queue] = asyncio.get_running_loop().time()
+        else:
+            self._left_at.pop(queue, None)
 
     @property
     def is_left(self) -> bool:
-        """Are there runs that were recorded for nobody, and that nobody has taken yet?"""
-        return bool(self._left)
+        """Are there runs that were recorded for nobody and that nobody has taken yet, of every queue whose workers come
+        and go?
+        """
+        now = asyncio.get_running_loop().time()
+        left = {queue for queue, at in self._left_at.items() if _is_heard(at, now=now)}
+        busy = self._busy(now=now)
+        return bool(busy) and busy <= left
 
     def note_outside(self, queue: str | None, *, is_filled: bool) -> None:
         """A claim that does not stand in line was answered, with as much as it asked for or with less."""
