@@ -230,3 +230,17 @@ async def test_what_was_left_is_forgotten_when_its_worker_looks_no_more(monkeypa
     monkeypatch.setattr("onbeat.services.handoff.HEARD_FOR_S", 0)
     handoff.note_work(None)
     assert not handoff.is_left
+
+
+async def test_whoever_waits_for_room_hears_of_claims_that_a_sweep_did_not_use() -> None:
+    handoff = Handoff()
+    handoff.park("worker", queue=None, capacity=4)
+    handoff.note_work(None)
+    reservation = handoff.reserve(until=0)
+    waiting = asyncio.create_task(handoff.wait_for_room(limit_s=60))
+    await asyncio.sleep(0.01)
+    handoff.settle(reservation, ())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert waiting.done()
+    assert await waiting == 4

@@ -240,6 +240,8 @@ class Handoff:
         for run in leased:
             batches.setdefault(id(reservation.owners[run.token]), []).append(run)
         orphans: list[LeasedRun] = []
+        if len(batches) < len(reservation.claims):
+            self._came.set()  # whoever waits for room found these reserved, by a sweep or for a single job
         for claim in reservation.claims:
             claim.reserved = False
             batch = batches.get(id(claim))
