@@ -43,6 +43,11 @@ from onbeat.domain.outcome import Outcome, OutcomeKind
 Permit = Callable[[Delivery], Awaitable[bool]]
 """May this attempt begin now? Many are asked at once: the implementation batches them."""
 
+SLOW_EXCHANGE_S: Final = 0.1
+"""Where exchanges take so long, whoever waits for a turn is kept waiting by the host. At a host that answers at once
+they take some 10 ms while the worker has as much to do as it can: then the turn is late for the worker's sake.
+"""
+
 _NOT_BUILT: Final = "the stored request cannot be built"
 _OVER_BEFORE_SEND: Final = "the time was over before the request could be sent"
 _OVER_UNANSWERED: Final = "the request was sent and the time was over before an answer came"
@@ -97,10 +102,18 @@ class Sender:
             self._begin(delivery, on_outcome, started_at=started_at, started=started)
 
     def is_kept_waiting(self, delivery: Delivery, *, for_s: float) -> bool:
-        """Has its host let it wait for so long, to connect or to answer? Waiting for a turn is not the host's doing."""
+        """Has its host let it wait for so long, to connect and to answer? Waiting for a turn is the host's doing where
+        it takes long for each.
+        """
         attempt = self._attempts.get(delivery)
-        waits_since = None if attempt is None else attempt.waits_since
-        return waits_since is not None and self._loop.time() - waits_since >= for_s
+        if attempt is None:
+            return False
+        now = self._loop.time()
+        if attempt.waits_since is not None:
+            return now - attempt.waits_since >= for_s
+        if attempt.task is not None or now - attempt.started < for_s:
+            return False
+        return self._connections.exchange_s(attempt.template.origin) >= SLOW_EXCHANGE_S
 
     def cancel(self, delivery: Delivery) -> bool:
         """End a delivery now, as CANCELLED unless its status line has come. False: it is not in flight."""
@@ -209,7 +222,7 @@ class Sender:
                 self._replace_unused(attempt, connection)
                 continue
             attempt.connection = connection
-            attempt.waits_since = written_at
+            attempt.waits_since = written_at - attempt.connect_s
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)
 
@@ -258,6 +271,7 @@ class Sender:
         """See ExchangeOwner."""
         attempt = self._served.pop(connection)
         attempt.connection = None
+        self._note_exchange(attempt, connection)
         if unread and connection.exchanges > 1 and not attempt.resent:
             attempt.resent = True
             self._connections.replace(connection, attempt)
@@ -280,12 +294,17 @@ class Sender:
             self._fail(attempt, *unsent)
             return
         del self._served[connection]
+        self._note_exchange(attempt, connection)
         reader = connection.abandon()
         if reader is None or reader.status is None:
             self._fail(attempt, *sent)
             return
         reader.end()
         self._end(attempt, self._outcome_of(attempt, reader))
+
+    def _note_exchange(self, attempt: Attempt, connection: Connection) -> None:
+        if attempt.waits_since is not None:
+            self._connections.note_exchange(connection, self._loop.time() - attempt.waits_since)
 
     def _outcome_of(self, attempt: Attempt, reader: ResponseReader) -> Outcome:
         return read_outcome(
