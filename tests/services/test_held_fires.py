@@ -244,3 +244,13 @@ async def test_whoever_waits_for_room_hears_of_claims_that_a_sweep_did_not_use()
         await asyncio.sleep(0)
     assert waiting.done()
     assert await waiting == 4
+
+
+async def test_the_smallest_batch_of_a_dispatcher_that_is_behind_is_what_is_oldest(scheduler: Scheduler) -> None:
+    await scheduler.job(every(1))
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    await scheduler.dispatch.fire_due()
+    scheduler.clock.advance(BEHIND_US / SECOND + 1)
+    scheduler.handoff.park("worker", queue=None, capacity=1)
+    report = await scheduler.dispatch.fire_due()
+    assert [run.key.scheduled_at for run in report.batch.leased] == [START + 3_600 * SECOND]

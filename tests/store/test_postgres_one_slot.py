@@ -321,6 +321,23 @@ async def test_backlog_of_one_slot_does_not_hold_back_what_is_due_in_others(node
     assert batch.next_due_at == NOW - HOUR
 
 
+@pytest.mark.parametrize(("limit", "latest", "oldest_taken"), [(8, 7, 4), (2, 1, 2)])
+async def test_in_no_slot_the_latest_take_all_of_its_share(
+    nodes: list[Store], limit: int, latest: int, oldest_taken: int
+) -> None:
+    """However small that is: what is oldest would wait for as long as the backlog lasts."""
+    oldest = await jobs_in(nodes[0], [1, 2, 3, 4], next_fire_at=NOW - HOUR)
+    await jobs_in(nodes[0], [1, 2, 3, 4] * 5, next_fire_at=NOW)
+    seen: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        seen.append(due.job.job_id)
+        return plan()
+
+    await nodes[0].fires.record_due(now=NOW, limit=limit, latest=latest, decide=decide)
+    assert len({job.job_id for job in oldest} & set(seen)) == oldest_taken
+
+
 @pytest.mark.parametrize("is_listening", [True, False])
 async def test_other_node_finds_what_was_written(
     nodes: list[Store], monkeypatch: pytest.MonkeyPatch, is_listening: bool

@@ -63,7 +63,9 @@ Short of DEAD_AFTER_S, so that what came due at a node's death waits no longer t
 
 LATEST_SHARE = 0.8
 """Of a batch while the dispatcher is behind: what came due last goes first, so that fresh fires start on time while a
-backlog is recorded and what is still inside grace runs. The rest is the oldest, so that nothing waits for ever."""
+backlog is recorded and what is still inside grace runs. The rest, and one at least, is the oldest, so that nothing
+waits for ever.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Dispatch:
             reservation,
             now=now,
             limit=limit,
-            latest=round(limit * LATEST_SHARE) if late_us > BEHIND_US else 0,
+            latest=int(limit * LATEST_SHARE) if late_us > BEHIND_US else 0,
             only=only,
             slots=None if self._share is None else self._share.own,
         )

@@ -82,7 +82,7 @@ class PostgresFires:
             share = -(-left // (len(due) - number)) if latest else left
             try:
                 part = await self._record(
-                    now=now, limit=share, decide=decide, latest=min(latest, -(-share * latest // limit)), only=only,
+                    now=now, limit=share, decide=decide, latest=share * latest // limit, only=only,
                     slots=[slot], slot_look=looks.look(slot),
                 )  # fmt: skip
             except OnbeatError:
