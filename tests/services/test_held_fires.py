@@ -254,3 +254,31 @@ async def test_the_smallest_batch_of_a_dispatcher_that_is_behind_is_what_is_olde
     scheduler.handoff.park("worker", queue=None, capacity=1)
     report = await scheduler.dispatch.fire_due()
     assert [run.key.scheduled_at for run in report.batch.leased] == [START + 3_600 * SECOND]
+
+
+async def test_fires_that_no_worker_is_needed_for_are_not_recorded_one_by_one(data: str) -> None:
+    """Those of jobs that are busy, and are skipped: a worker in line would get none of them."""
+    async with scheduling(data) as scheduler:
+        for _ in range(JOBS):
+            await scheduler.job(every(3_600), overlap="skip")
+        scheduler.clock.set(START + 3_600 * SECOND)
+        await scheduler.dispatch.fire_due()
+        assert len(await scheduler.claim(limit=JOBS)) == JOBS
+        scheduler.clock.advance(3_600)
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        assert (await scheduler.dispatch.fire_due()).full
+        report = await scheduler.dispatch.fire_due()
+        assert (report.batch.marks, report.full) == (JOBS - 1, False)
+
+
+async def test_one_jobs_batch_tells_nothing_of_the_next_one_of_all(data: str) -> None:
+    async with scheduling(data) as scheduler:
+        for _ in range(JOBS):
+            await scheduler.job(every(3_600), grace_s=1)
+        other = await scheduler.job(every(86_400))
+        scheduler.clock.set(START + 3_603 * SECOND)
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        assert (await scheduler.dispatch.fire_due()).full
+        await scheduler.dispatch.fire_due(only=other.job_id)
+        report = await scheduler.dispatch.fire_due()
+        assert (report.batch.marks, report.full) == (JOBS - 1, False)

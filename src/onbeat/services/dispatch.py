@@ -140,8 +140,9 @@ class Dispatch:
             slots=None if self._share is None else self._share.own,
         )
         self._oldest_due_at = report.batch.next_due_at
-        self._is_marking = 2 * report.batch.runs < report.batch.jobs
-        self._room_was_for_others = limit < BATCH and report.batch.pending > len(report.batch.leased)
+        if only is None:
+            self._is_marking = 2 * report.batch.runs < report.batch.jobs
+            self._room_was_for_others = limit < BATCH and 2 * len(report.batch.leased) < report.batch.jobs
         return report
 
     def _late_us(self, *, now: int) -> int:
