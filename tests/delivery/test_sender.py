@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Sequence
 
 import pytest
 from tests.delivery.receivers import (
@@ -413,49 +412,24 @@ async def test_hosts_keep_those_waiting_who_wait_for_an_answer_or_for_them_to_co
         for one in (sent, in_line, resolving):
             _ = sending.begin(one)
         await receiver.arrived.wait()
-        assert not any(sending.sender.is_kept_waiting(one, for_s=60) for one in (sent, in_line, resolving))
-        assert [sending.sender.is_kept_waiting(one, for_s=0) for one in (sent, in_line, resolving)] == [
-            True, False, True,
-        ]  # fmt: skip
+        assert sending.sender.kept_waiting(for_s=60) == set()
+        assert sending.sender.kept_waiting(for_s=0) == {sent, resolving}
         sending.sender.cancel(sent)
-        assert not sending.sender.is_kept_waiting(sent, for_s=0)
+        assert sent not in sending.sender.kept_waiting(for_s=0)
 
 
-async def test_a_host_that_takes_its_time_to_connect_and_then_to_answer_keeps_waiting_for_both_together() -> None:
-    class SlowResolver(StubResolver):
-        async def resolve(self, host: str, *, port: int) -> Sequence[str]:
-            await asyncio.sleep(0.2)
-            return await super().resolve(host, port=port)
-
-    resolver = SlowResolver({"slow.test": ("127.0.0.1",)})
-    async with Receiver(stays_silent) as receiver, Sending(resolver=resolver) as sending:
-        one = delivery(f"http://slow.test:{receiver.port}/")
-        _ = sending.begin(one)
-        await receiver.arrived.wait()
-        assert sending.sender.is_kept_waiting(one, for_s=0.2)
-
-
-@pytest.mark.parametrize(("exchange_s", "is_kept_waiting"), [(1.2 * SLOW_EXCHANGE_S, True), (0.0, False)])
-async def test_a_turn_is_the_hosts_doing_where_its_exchanges_take_long(
-    exchange_s: float, is_kept_waiting: bool
-) -> None:
+async def test_a_turn_is_the_hosts_doing_where_its_exchanges_take_long() -> None:
     """A host that answers within SLOW_AFTER_S, but is sent more than its connections carry, would fill a worker."""
-
-    async def answers(seen: Seen, writer: asyncio.StreamWriter) -> bool:
-        await asyncio.sleep(exchange_s)
-        return await says(OK)(seen, writer)
-
     limits = SenderLimits(connections_per_origin=1)
-    behaviour = in_turn(answers, stays_silent)
-    async with Receiver(behaviour) as receiver, Sending(limits=limits) as sending:
-        first, second, in_line = (delivery(f"http://127.0.0.1:{receiver.port}/", number=n) for n in (1, 2, 3))
-        ended = sending.begin(first)
-        for one in (second, in_line):
+    async with Receiver(stays_silent) as receiver, Receiver(says(OK)) as other, Sending(limits=limits) as sending:
+        sent, in_line = (delivery(f"http://127.0.0.1:{receiver.port}/", number=number) for number in (1, 2))
+        for one in (sent, in_line):
             _ = sending.begin(one)
-        assert not sending.sender.is_kept_waiting(in_line, for_s=0)
-        await ended
-        assert sending.sender.is_kept_waiting(in_line, for_s=0) == is_kept_waiting
-        assert not sending.sender.is_kept_waiting(in_line, for_s=60)
+        await sending.outcome_of(delivery(f"http://127.0.0.1:{other.port}/", number=3))
+        assert in_line not in sending.sender.kept_waiting(for_s=0)
+        await asyncio.sleep(SLOW_EXCHANGE_S)
+        assert sending.sender.kept_waiting(for_s=0) == {sent, in_line}
+        assert sending.sender.kept_waiting(for_s=60) == set()
 
 
 async def test_whoever_waits_for_a_permit_is_not_kept_waiting_by_its_host() -> None:
@@ -470,7 +444,7 @@ async def test_whoever_waits_for_a_permit_is_not_kept_waiting_by_its_host() -> N
         one = delivery(f"http://127.0.0.1:{receiver.port}/")
         _ = sending.begin(one)
         await asked.wait()
-        assert not sending.sender.is_kept_waiting(one, for_s=0)
+        assert sending.sender.kept_waiting(for_s=0) == set()
 
 
 # ---- cancelling and closing

@@ -43,11 +43,10 @@ class Network:
             self._in_flight.append((now + lasts_s, delivery, on_outcome))
             self.begun.append((now, delivery))
 
-    def is_kept_waiting(self, delivery: Delivery, *, for_s: float) -> bool:
+    def kept_waiting(self, *, for_s: float) -> set[Delivery]:
         now = self._clock.boottime()
-        since = {one.token: at for at, one in self.begun if one.target.url == SLOW}
-        is_there = any(one is delivery for _at, one, _on_outcome in self._in_flight)
-        return is_there and delivery.token in since and now - since[delivery.token] >= for_s
+        waiting = {delivery for ends_at, delivery, _on_outcome in self._in_flight if ends_at > now}
+        return {one for at, one in self.begun if one in waiting and now - at >= for_s}
 
     def cancel(self, _delivery: Delivery) -> None:
         raise AssertionError("nothing is cancelled here")

@@ -129,6 +129,22 @@ async def test_of_what_waits_too_long_some_is_recorded_for_nobody_beside_what_wo
         assert (len(report.batch.leased), report.batch.pending) == (BATCH, BATCH // 4)
 
 
+async def test_a_burst_that_few_workers_take_minutes_for_is_recorded_without_waiting_for_them(data: str) -> None:
+    async with scheduling(data) as scheduler:
+        for _ in range(2 * BATCH + 1):
+            await scheduler.job(every(3_600))
+        scheduler.clock.set(START + 3_600 * SECOND)
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        await scheduler.dispatch.fire_due()
+        scheduler.clock.advance(HELD_US / SECOND)
+        scheduler.handoff.note_work(None)  # it is back for more within 250 ms
+        firing = asyncio.create_task(scheduler.dispatch.fire_due())
+        await asyncio.sleep(0.01)
+        scheduler.handoff.park("worker", queue=None, capacity=1)
+        report = await firing
+        assert (len(report.batch.leased), report.batch.pending) == (0, 2 * BATCH)
+
+
 async def test_nobody_leaves_the_line_between_the_count_and_the_batch(scheduler: Scheduler) -> None:
     """A claim that finds something ready in the database leaves to fetch it."""
     scheduler.handoff.park("worker", queue=None, capacity=1)

@@ -19,8 +19,8 @@ class Attempt:
     """Mutable, and compared by identity. Ends exactly once."""
 
     __slots__ = (
-        "connect_s", "connection", "delivery", "ended", "granted", "on_outcome", "resent", "started", "started_at",
-        "step", "task", "template", "waits_since",
+        "connection", "delivery", "ended", "granted", "on_outcome", "resent", "started", "started_at", "step",
+        "task", "template", "waits_since",
     )  # fmt: skip
 
     def __init__(
@@ -42,7 +42,6 @@ class Attempt:
         self.connection: Connection | None = None  # while an answer is awaited: the receiver may have seen the request
         self.task: asyncio.Task[Connection] | asyncio.Task[bool] | None = None  # while it dials or asks for a permit
         self.waits_since: float | None = None  # loop time: for its host to connect, or to answer; None: for its turn
-        self.connect_s = 0.0  # how long its host took to connect
         self.resent = False  # it is on its second connection
         self.ended = False
 

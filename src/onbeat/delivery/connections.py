@@ -88,17 +88,6 @@ class Connections:
             if self._sweep is None:
                 self._sweep = self._loop.call_later(self._limits.idle_s, self._close_idle)
 
-    def note_exchange(self, connection: Connection, lasted_s: float) -> None:
-        """An exchange over it has ended."""
-        pool = self._pool_of.get(connection)
-        if pool is not None:
-            pool.note_exchange(lasted_s)
-
-    def exchange_s(self, origin: Origin) -> float:
-        """How long an exchange takes there, lately; 0.0: nobody knows."""
-        pool = self._pools.get(origin)
-        return 0.0 if pool is None or pool.exchange_s is None else pool.exchange_s
-
     def connection_closed(self, connection: Connection) -> None:
         """See ConnectionHolder."""
         pool = self._pool_of.pop(connection, None)
@@ -141,8 +130,6 @@ class Connections:
         task.add_done_callback(lambda done: self._end_dial(attempt, pool, done))
 
     def _end_dial(self, attempt: Attempt, pool: Pool, dialled: asyncio.Task[Connection]) -> None:
-        if attempt.waits_since is not None:
-            attempt.connect_s = self._loop.time() - attempt.waits_since
         attempt.task = attempt.waits_since = None
         connection, failure = None, DialFailed(OutcomeKind.REFUSED, "the host could not be reached")
         if not dialled.cancelled():

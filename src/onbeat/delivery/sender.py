@@ -29,7 +29,7 @@ from onbeat.delivery.connection import Connection, find_unusable
 from onbeat.delivery.connections import Connections
 from onbeat.delivery.dialer import Dialer
 from onbeat.delivery.limits import SenderLimits
-from onbeat.delivery.request import Delivery, build_request, check_delivery, prepare
+from onbeat.delivery.request import Delivery, Origin, build_request, check_delivery, prepare
 from onbeat.delivery.resolver import Resolver, SystemResolver
 from onbeat.delivery.response import ResponseReader
 from onbeat.delivery.timer import TimerWheel
@@ -44,8 +44,8 @@ Permit = Callable[[Delivery], Awaitable[bool]]
 """May this attempt begin now? Many are asked at once: the implementation batches them."""
 
 SLOW_EXCHANGE_S: Final = 0.1
-"""Where exchanges take so long, whoever waits for a turn is kept waiting by the host. At a host that answers at once
-they take some 10 ms while the worker has as much to do as it can: then the turn is late for the worker's sake.
+"""A host that takes so long for an answer makes others wait for their turn. At one that answers at once an exchange
+takes some 10 ms while the worker has as much to do as it can: then a turn is late for the worker's sake.
 """
 
 _NOT_BUILT: Final = "the stored request cannot be built"
@@ -101,19 +101,25 @@ class Sender:
         for delivery in deliveries:
             self._begin(delivery, on_outcome, started_at=started_at, started=started)
 
-    def is_kept_waiting(self, delivery: Delivery, *, for_s: float) -> bool:
-        """Has its host let it wait for so long, to connect and to answer? Waiting for a turn is the host's doing where
-        it takes long for each.
+    def kept_waiting(self, *, for_s: float) -> set[Delivery]:
+        """The deliveries that their host has let wait for so long, to connect or to answer. Waiting for a turn is the
+        host's doing, too, where another one has waited for SLOW_EXCHANGE_S.
         """
-        attempt = self._attempts.get(delivery)
-        if attempt is None:
-            return False
         now = self._loop.time()
-        if attempt.waits_since is not None:
-            return now - attempt.waits_since >= for_s
-        if attempt.task is not None or now - attempt.started < for_s:
-            return False
-        return self._connections.exchange_s(attempt.template.origin) >= SLOW_EXCHANGE_S
+        found: set[Delivery] = set()
+        slow: set[Origin] = set()
+        in_line: list[Attempt] = []
+        for attempt in self._attempts.values():
+            if attempt.waits_since is None:
+                if attempt.task is None and now - attempt.started >= for_s:  # with a task it waits for its permit
+                    in_line.append(attempt)
+                continue
+            if now - attempt.waits_since >= SLOW_EXCHANGE_S:
+                slow.add(attempt.template.origin)
+            if now - attempt.waits_since >= for_s:
+                found.add(attempt.delivery)
+        found.update([attempt.delivery for attempt in in_line if attempt.template.origin in slow])
+        return found
 
     def cancel(self, delivery: Delivery) -> bool:
         """End a delivery now, as CANCELLED unless its status line has come. False: it is not in flight."""
@@ -222,7 +228,7 @@ class Sender:
                 self._replace_unused(attempt, connection)
                 continue
             attempt.connection = connection
-            attempt.waits_since = written_at - attempt.connect_s
+            attempt.waits_since = written_at
             self._served[connection] = attempt
             connection.exchange(request, method=attempt.template.method)
 
@@ -271,7 +277,6 @@ class Sender:
         """See ExchangeOwner."""
         attempt = self._served.pop(connection)
         attempt.connection = None
-        self._note_exchange(attempt, connection)
         if unread and connection.exchanges > 1 and not attempt.resent:
             attempt.resent = True
             self._connections.replace(connection, attempt)
@@ -294,17 +299,12 @@ class Sender:
             self._fail(attempt, *unsent)
             return
         del self._served[connection]
-        self._note_exchange(attempt, connection)
         reader = connection.abandon()
         if reader is None or reader.status is None:
             self._fail(attempt, *sent)
             return
         reader.end()
         self._end(attempt, self._outcome_of(attempt, reader))
-
-    def _note_exchange(self, attempt: Attempt, connection: Connection) -> None:
-        if attempt.waits_since is not None:
-            self._connections.note_exchange(connection, self._loop.time() - attempt.waits_since)
 
     def _outcome_of(self, attempt: Attempt, reader: ResponseReader) -> Outcome:
         return read_outcome(

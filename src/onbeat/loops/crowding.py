@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import lru_cache
 
 from onbeat.domain.model import Target, WebhookTarget
@@ -81,17 +81,11 @@ class Crowding:
         """How many attempts beyond the capacity there is room for: as many again."""
         return max(2 * self._capacity - len(self._begun), 0)
 
-    def slow_hosts(self, is_kept_waiting: Callable[[bytes], bool], *, now: float) -> frozenset[str]:
-        """Hosts that have let an attempt in flight wait for SLOW_AFTER_S. It may be older than that for other reasons:
+    def slow_hosts(self, kept_waiting: Iterable[bytes]) -> frozenset[str]:
+        """The hosts of those attempts in flight that have waited for SLOW_AFTER_S. Others may be older than that, too:
         a worker that has as much to do as it can takes so long itself.
         """
-        slow: set[str] = set()
-        for token, (at, host) in self._begun.items():
-            if now - at < SLOW_AFTER_S:
-                break
-            if host not in slow and is_kept_waiting(token):
-                slow.add(host)
-        return frozenset(slow)
+        return frozenset([self._begun[token][1] for token in kept_waiting if token in self._begun])
 
     def may_have_extra(self, host: str, *, slow_hosts: frozenset[str]) -> bool:
         """May one more attempt at this host begin beyond the capacity?"""

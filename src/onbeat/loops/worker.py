@@ -185,7 +185,8 @@ class Worker:
             return 0.0
         if self._claims or number:
             return SLOW_AFTER_S
-        slow_hosts = self._crowding.slow_hosts(self._is_kept_waiting, now=self._clock.boottime())
+        kept_waiting = () if self._sender is None else self._sender.kept_waiting(for_s=SLOW_AFTER_S)
+        slow_hosts = self._crowding.slow_hosts(delivery.token for delivery in kept_waiting)
         if slow_hosts and self._crowding.extra_room:
             await self._claim(limit=EXTRA_CLAIM, wait_s=0, slow_hosts=slow_hosts)
         return SLOW_AFTER_S  # woken as soon as there is room
@@ -223,12 +224,6 @@ class Worker:
         outcome = Outcome(OutcomeKind.INTERRUPTED, now, 0, error="its host is slow", retry_after_s=put_off_s)
         self._report(Finish(key=assignment.key, token=assignment.token, outcome=outcome))
         return False
-
-    def _is_kept_waiting(self, token: bytes) -> bool:
-        held = self._held.get(token)
-        if held is None or held.delivery is None or self._sender is None:
-            return False
-        return self._sender.is_kept_waiting(held.delivery, for_s=SLOW_AFTER_S)
 
     def _start_soon(self, assignments: Iterable[Assignment]) -> None:
         self._to_start.extend(assignments)

@@ -50,6 +50,11 @@ for nobody: that costs a write more, and a node that writes more falls further b
 have by default, so that there is time to record what many workers will take long to do.
 """
 
+MUCH_TAKEN = BATCH // 4
+"""Once the oldest is recorded for nobody, a batch waits only for workers that took so much of one lately: of a burst
+that they would take minutes for, all is to be recorded within its grace. And so much of a batch is for nobody.
+"""
+
 HELD_BESIDE_IDLE_US = SECOND_US // 4
 """The same where what is held may be for workers that have nothing to do: those of a queue without work, since nobody
 knows what a fire is for before it is recorded, and those of other nodes, as long as somebody takes what was recorded
@@ -102,6 +107,7 @@ class Dispatch:
         self._oldest_due_at: int | None = None  # as the last batch left it
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
         self._is_marking = True  # most of the last batch came too late to run, so workers have no part in it
+        self._taken = 0  # by workers in line, of a batch lately
         self._share: Share | None = None
         self._filling = asyncio.Lock()
 
@@ -141,6 +147,7 @@ class Dispatch:
         )
         self._oldest_due_at = report.batch.next_due_at
         if only is None:
+            self._taken = max(len(report.batch.leased), self._taken // 2)
             self._is_marking = 2 * report.batch.runs < report.batch.jobs
             self._room_was_for_others = limit < BATCH and 2 * len(report.batch.leased) < report.batch.jobs
         return report
@@ -155,8 +162,10 @@ class Dispatch:
         """
         if self._room_was_for_others:
             return 0
-        left_us = self._held_us - self._late_us(now=self._clock.now())
-        return await self._handoff.wait_for_room(limit_s=max(left_us / SECOND_US, COMES_BACK_WITHIN_S))
+        limit_s = (self._held_us - self._late_us(now=self._clock.now())) / SECOND_US
+        if limit_s <= 0 and self._taken >= MUCH_TAKEN:
+            limit_s = COMES_BACK_WITHIN_S
+        return await self._handoff.wait_for_room(limit_s=limit_s)
 
     def _size(self, room: int, *, late_us: int) -> int:
         """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
@@ -164,7 +173,7 @@ class Dispatch:
         if not room or (self._is_marking and late_us > BEHIND_US):
             return largest
         if late_us >= self._held_us:
-            room = max(room + BATCH // 4, BATCH)
+            room = max(room + MUCH_TAKEN, BATCH)
         return min(room, largest)
 
     @property
