@@ -50,15 +50,15 @@ for nobody: that costs a write more, and a node that writes more falls further b
 have by default, so that there is time to record what many workers will take long to do.
 """
 
-MUCH_TAKEN = BATCH // 4
-"""Once the oldest is recorded for nobody, a batch waits only for workers that took so much of one lately: of a burst
-that they would take minutes for, all is to be recorded within its grace. And so much of a batch is for nobody.
-"""
-
 HELD_BESIDE_IDLE_US = SECOND_US // 4
 """The same where what is held may be for workers that have nothing to do: those of a queue without work, since nobody
 knows what a fire is for before it is recorded, and those of other nodes, as long as somebody takes what was recorded
 for nobody.
+"""
+
+MUCH_TAKEN = BATCH // 4
+"""Once the oldest is recorded for nobody, a batch waits only for workers that took so much of one lately: of a burst
+that they would take minutes for, all is to be recorded within its grace. And so much of a batch is for nobody.
 """
 
 SWEEP_AFTER_US = 2 * SECOND_US
