@@ -4,8 +4,8 @@
 
 How it is set up says bench/rig.py. First more is due than any machine of this kind can do, which says what arrives when
 a node is behind; from eight tenths of that upwards, steps of a seventh are tried until one is not kept up with, and
-downwards where the first one is not. Beyond that rate, where `end_to_end` measures, less arrives: of what is overdue for
-more than 5 s a part is recorded first and claimed afterwards, which costs a write more.
+downwards where the first one is not. Beyond that rate, where `end_to_end` measures, less arrives: of what is overdue
+for more than 5 s a part is recorded first and claimed afterwards, which costs a write more.
 """
 
 from __future__ import annotations
