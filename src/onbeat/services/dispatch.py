@@ -41,6 +41,11 @@ work, which with more of them would be felt.
 LATE_US = SECOND_US // 4
 """A clock that waited longer than this says that others wait behind it."""
 
+TURNS_TO_SEND = 4
+"""Turns of the event loop that workers have between two batches while fires are on time: the first of many that are due
+at one moment are on their way when the next are recorded. When they are late, the next batch comes first.
+"""
+
 BEHIND_US = 2 * SECOND_US
 """A clock that waited longer than this says that the dispatcher is behind."""
 
@@ -131,7 +136,8 @@ class Dispatch:
         """
         await self._clock.refresh()
         await self._fill_recovery()
-        await self._handoff.line_up()
+        is_late = self._late_us(now=self._clock.now()) >= LATE_US
+        await self._handoff.line_up(turns=1 if is_late else TURNS_TO_SEND)
         room = 0 if only is not None else await self._wait_for_room()
         now = self._clock.now()
         reservation = self._reserve(now=now)  # in the same turn of the loop: nobody of those in line leaves in between

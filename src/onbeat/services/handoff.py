@@ -189,13 +189,15 @@ class Handoff:
         for claim in self._parked:
             claim.wake.set()
 
-    async def line_up(self) -> None:
+    async def line_up(self, *, turns: int) -> None:
         """Let those of this process who were just handed something come back with the capacity that they have left: a
-        dispatcher that has more to fire would otherwise always be quicker than they are, and make small batches.
+        dispatcher that has more to fire would otherwise always be quicker than they are, and make small batches. In one
+        turn of the loop they are back, in more of them they have begun to send.
         """
         if self._has_answered:
             self._has_answered = False
-            await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
 
     async def wait_for_room(self, *, limit_s: float) -> int:
         """How many runs those in line would take, by what they took lately. Where there is no room, wait up to
