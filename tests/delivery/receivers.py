@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -245,3 +246,28 @@ class Sending:
         """Send one delivery and wait for its outcome."""
         async with asyncio.timeout(DEADLINE_S):
             return await self.begin(one)
+
+
+@dataclass(frozen=True)
+class InThreePlaces:
+    """Three deliveries under way: one waits for its answer, one for its turn, one for the name of its host."""
+
+    receiver: Receiver
+    sending: Sending
+    sent: Delivery
+    in_line: Delivery
+    resolving: Delivery
+    outcomes: list[asyncio.Future[Outcome]]
+
+
+@contextlib.asynccontextmanager
+async def in_three_places() -> AsyncIterator[InThreePlaces]:
+    """From the moment when the first has been read."""
+    limits = SenderLimits(connections_per_origin=1)
+    resolver = StubResolver({"slow.test": None})
+    async with Receiver(stays_silent) as receiver, Sending(limits=limits, resolver=resolver) as sending:
+        url = f"http://127.0.0.1:{receiver.port}/"
+        three = delivery(url, number=1), delivery(url, number=2), delivery("http://slow.test/")
+        outcomes = [sending.begin(one) for one in three]
+        await receiver.arrived.wait()
+        yield InThreePlaces(receiver, sending, *three, outcomes)

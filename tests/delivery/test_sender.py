@@ -17,6 +17,7 @@ from tests.delivery.receivers import (
     Sending,
     StubResolver,
     delivery,
+    in_three_places,
     in_turn,
     says,
     stays_silent,
@@ -27,7 +28,6 @@ from onbeat.delivery.connection import Connection
 from onbeat.delivery.limits import DialLimits, SenderLimits
 from onbeat.delivery.request import Delivery
 from onbeat.delivery.response import ResponseReader
-from onbeat.delivery.sender import SLOW_EXCHANGE_S
 from onbeat.domain.egress import EgressRules
 from onbeat.domain.outcome import Outcome, OutcomeKind
 
@@ -399,71 +399,17 @@ async def test_a_runs_own_deadline_shortens_the_timeout() -> None:
     assert len(receiver.seen) == 2
 
 
-# ---- who is kept waiting by whom
-
-
-async def test_hosts_keep_those_waiting_who_wait_for_an_answer_or_for_them_to_connect() -> None:
-    limits = SenderLimits(connections_per_origin=1)
-    resolver = StubResolver({"slow.test": None})
-    async with Receiver(stays_silent) as receiver, Sending(limits=limits, resolver=resolver) as sending:
-        url = f"http://127.0.0.1:{receiver.port}/"
-        sent, in_line = delivery(url, number=1), delivery(url, number=2)
-        resolving = delivery("http://slow.test/")
-        for one in (sent, in_line, resolving):
-            _ = sending.begin(one)
-        await receiver.arrived.wait()
-        assert sending.sender.kept_waiting(for_s=60) == set()
-        assert sending.sender.kept_waiting(for_s=0) == {sent, resolving}
-        sending.sender.cancel(sent)
-        assert sent not in sending.sender.kept_waiting(for_s=0)
-
-
-async def test_a_turn_is_the_hosts_doing_where_its_exchanges_take_long() -> None:
-    """A host that answers within SLOW_AFTER_S, but is sent more than its connections carry, would fill a worker."""
-    limits = SenderLimits(connections_per_origin=1)
-    async with Receiver(stays_silent) as receiver, Receiver(says(OK)) as other, Sending(limits=limits) as sending:
-        sent, in_line = (delivery(f"http://127.0.0.1:{receiver.port}/", number=number) for number in (1, 2))
-        for one in (sent, in_line):
-            _ = sending.begin(one)
-        await sending.outcome_of(delivery(f"http://127.0.0.1:{other.port}/", number=3))
-        assert in_line not in sending.sender.kept_waiting(for_s=0)
-        await asyncio.sleep(SLOW_EXCHANGE_S)
-        assert sending.sender.kept_waiting(for_s=0) == {sent, in_line}
-        assert sending.sender.kept_waiting(for_s=60) == set()
-
-
-async def test_whoever_waits_for_a_permit_is_not_kept_waiting_by_its_host() -> None:
-    asked = asyncio.Event()
-
-    async def ask(_: Delivery) -> bool:
-        asked.set()
-        return await asyncio.Event().wait()
-
-    async with Receiver(says(OK)) as receiver, Sending(ask_permit=ask) as sending:
-        sending.clock.advance(3.0)
-        one = delivery(f"http://127.0.0.1:{receiver.port}/")
-        _ = sending.begin(one)
-        await asked.wait()
-        assert sending.sender.kept_waiting(for_s=0) == set()
-
-
 # ---- cancelling and closing
 
 
 async def test_cancelling_ends_a_delivery_at_once_wherever_it_is() -> None:
-    limits = SenderLimits(connections_per_origin=1)
-    resolver = StubResolver({"slow.test": None})
-    async with Receiver(stays_silent) as receiver, Sending(limits=limits, resolver=resolver) as sending:
-        url = f"http://127.0.0.1:{receiver.port}/"
-        sent, waiting = delivery(url, number=1), delivery(url, number=2)
-        resolving = delivery("http://slow.test/")
-        outcomes = [sending.begin(one) for one in (sent, waiting, resolving)]
-        await receiver.arrived.wait()
-        for one in (sent, waiting, resolving):
-            assert sending.sender.cancel(one)
-            assert not sending.sender.cancel(one)
-        assert {outcome.result().kind for outcome in outcomes} == {OutcomeKind.CANCELLED}
-    assert len(receiver.seen) == 1
+    async with in_three_places() as places:
+        sender = places.sending.sender
+        for one in (places.sent, places.in_line, places.resolving):
+            assert sender.cancel(one)
+            assert not sender.cancel(one)
+        assert {outcome.result().kind for outcome in places.outcomes} == {OutcomeKind.CANCELLED}
+    assert len(places.receiver.seen) == 1
 
 
 async def test_a_status_line_that_came_before_the_cancel_counts() -> None:

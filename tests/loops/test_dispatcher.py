@@ -60,7 +60,6 @@ async def test_batches_that_are_recorded_at_once_record_each_fire_once(
     either_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 10)
-    monkeypatch.setattr(dispatch_module, "LARGE_BATCH", 20)
     async with scheduling(either_database) as scheduler:
         jobs = [await scheduler.job(every(3_600), misfire=MisfirePolicy(policy="catch_up", max=2)) for _ in range(75)]
         scheduler.clock.advance(3_600)

@@ -132,7 +132,6 @@ async def test_the_recovery_rate_holds_over_a_restart_between_two_outages(data: 
 
 async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 5)
-    monkeypatch.setattr(dispatch_module, "LARGE_BATCH", 10)
     async with scheduling(data) as scheduler:
         asleep = [await scheduler.job(every(86_400 + number), name=f"asleep {number}") for number in range(100)]
         scheduler.clock.advance(2 * 86_400)
@@ -154,7 +153,6 @@ async def test_a_backlog_is_recorded_though_fresh_fires_alone_fill_every_batch(
     data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 5)
-    monkeypatch.setattr(dispatch_module, "LARGE_BATCH", 10)
     async with scheduling(data) as scheduler:
         asleep = await scheduler.job(every(86_400), name="asleep")
         scheduler.clock.advance(86_400 * 2)

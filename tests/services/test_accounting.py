@@ -46,7 +46,6 @@ async def set_clock(scheduler: Scheduler, job: StoredJob, next_fire_at: int) -> 
 async def fall_behind(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other jobs that have been due for longer fill every batch of the dispatcher."""
     monkeypatch.setattr(dispatch_module, "BATCH", 1)
-    monkeypatch.setattr(dispatch_module, "LARGE_BATCH", 2)
     scheduler.clock.set(START - 5 * SECOND)
     for number in range(10):
         await scheduler.job(every(1), name=f"crowd {number}")

@@ -32,10 +32,10 @@ BATCH = 500
 first of many that are due at one moment need not wait for the last.
 """
 
-LARGE_BATCH = 2 * BATCH
-"""The same once they are late. The rows of a backlog lie all over the file, so a commit writes some pages for each:
-more rows to a page and half the commits save a quarter of the CPU. A fresh fire then waits for some 40 ms of others'
-work, which with more of them would be felt.
+BATCHES_LATE = 2
+"""So many in one transaction once they are late. The rows of a backlog lie all over the file, so a commit writes some
+pages for each: more rows to a page and half the commits save a quarter of the CPU. A fresh fire then waits for some
+40 ms of others' work, which with more of them would be felt.
 """
 
 LATE_US = SECOND_US // 4
@@ -61,9 +61,12 @@ knows what a fire is for before it is recorded, and those of other nodes, as lon
 for nobody.
 """
 
+FOR_NOBODY = BATCH // 4
+"""So many are recorded for nobody beside what workers take, once the oldest has waited for too long."""
+
 MUCH_TAKEN = BATCH // 4
-"""Once the oldest is recorded for nobody, a batch waits only for workers that took so much of one lately: of a burst
-that they would take minutes for, all is to be recorded within its grace. And so much of a batch is for nobody.
+"""From then on a batch waits only for workers that took so much of one lately: of a burst that they would take minutes
+for, all is to be recorded within its grace.
 """
 
 SWEEP_AFTER_US = 2 * SECOND_US
@@ -175,11 +178,11 @@ class Dispatch:
 
     def _size(self, room: int, *, late_us: int) -> int:
         """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
-        largest = BATCH if late_us < LATE_US else LARGE_BATCH
+        largest = BATCH if late_us < LATE_US else BATCH * BATCHES_LATE
         if not room or (self._is_marking and late_us > BEHIND_US):
             return largest
         if late_us >= self._held_us:
-            room = max(room + MUCH_TAKEN, BATCH)
+            room = max(room + FOR_NOBODY, BATCH)
         return min(room, largest)
 
     @property

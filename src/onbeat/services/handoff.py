@@ -37,8 +37,12 @@ def new_tokens(count: int) -> list[bytes]:
     return [drawn[start : start + TOKEN_BYTES] for start in range(0, len(drawn), TOKEN_BYTES)]
 
 
-def _is_heard(at: float, *, now: float) -> bool:
-    return now < at + HEARD_FOR_S
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _is_heard(at: float) -> bool:
+    return _now() < at + HEARD_FOR_S
 
 
 class Parked:
@@ -121,12 +125,12 @@ class Handoff:
 
     def note_work(self, queue: str | None) -> None:
         """A claim was answered with work, from here or from the database."""
-        self._worked_at[queue] = asyncio.get_running_loop().time()
+        self._worked_at[queue] = _now()
 
     def note_ready(self, queue: str | None, *, is_ready: bool) -> None:
         """What a claim saw in the database when it looked."""
         if is_ready:
-            self._left_at[queue] = asyncio.get_running_loop().time()
+            self._left_at[queue] = _now()
         else:
             self._left_at.pop(queue, None)
 
@@ -135,17 +139,15 @@ class Handoff:
         """Are there runs that were recorded for nobody and that nobody has taken yet, of every queue whose workers come
         and go?
         """
-        now = asyncio.get_running_loop().time()
-        left = {queue for queue, at in self._left_at.items() if _is_heard(at, now=now)}
-        busy = self._busy(now=now)
+        left = {queue for queue, at in self._left_at.items() if _is_heard(at)}
+        busy = self._busy()
         return bool(busy) and busy <= left
 
     def note_outside(self, queue: str | None, *, is_filled: bool) -> None:
         """A claim that does not stand in line was answered, with as much as it asked for or with less."""
-        now = asyncio.get_running_loop().time()
-        self._wanted_at = {name: at for name, at in self._wanted_at.items() if name != queue and _is_heard(at, now=now)}
+        self._wanted_at = {name: at for name, at in self._wanted_at.items() if name != queue and _is_heard(at)}
         if not is_filled:
-            self._wanted_at[queue] = now
+            self._wanted_at[queue] = _now()
             self._came.set()  # whoever waits for room learns that there is some elsewhere
 
     @property
@@ -154,15 +156,14 @@ class Handoff:
         that is full of slow receivers takes those for others from the database, beyond its capacity.
         """
         at = self._wanted_at.get(None)
-        return at is not None and _is_heard(at, now=asyncio.get_running_loop().time())
+        return at is not None and _is_heard(at)
 
     @property
     def has_idle_queue(self) -> bool:
         """Is there a worker of a queue that has had nothing to do? What is due may be for it."""
-        now = asyncio.get_running_loop().time()
-        busy = self._busy(now=now)
+        busy = self._busy()
         return any(claim.queue is not None and claim.queue not in busy for claim in self._parked) or any(
-            queue is not None and _is_heard(at, now=now) for queue, at in self._wanted_at.items()
+            queue is not None and _is_heard(at) for queue, at in self._wanted_at.items()
         )
 
     def leave(self, claim: Parked) -> None:
@@ -204,26 +205,26 @@ class Handoff:
         `limit_s`, as long as workers come and go and none outside the line would take more: they take a fire with one
         write less than a run that was recorded before they came.
         """
-        time = asyncio.get_running_loop().time
-        ends_at = time() + limit_s
-        while not (room := self._room(now=time())) and not self.is_wanted_outside:
-            left_s = min(ends_at, max(self._worked_at.values(), default=0.0) + COMES_BACK_WITHIN_S) - time()
+        ends_at = _now() + limit_s
+        while not (room := self._room()) and not self.is_wanted_outside:
+            left_s = min(ends_at, max(self._worked_at.values(), default=0.0) + COMES_BACK_WITHIN_S) - _now()
             if left_s <= 0:
                 break
             await self._came.wait(left_s)
         return room
 
-    def _room(self, *, now: float) -> int:
+    def _room(self) -> int:
         # Whoever waits for a queue that has had nothing to do will take none of what is due now either.
-        busy = self._busy(now=now)
+        busy = self._busy()
         return sum(
             claim.capacity
             for claim in self._parked
             if not claim.reserved and (claim.queue is None or claim.queue in busy)
         )
 
-    def _busy(self, *, now: float) -> set[str | None]:
+    def _busy(self) -> set[str | None]:
         """Queues whose workers come and go."""
+        now = _now()
         return {queue for queue, at in self._worked_at.items() if now < at + COMES_BACK_WITHIN_S}
 
     def reserve(self, *, until: int) -> Reservation:

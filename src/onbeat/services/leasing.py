@@ -92,12 +92,12 @@ class Leasing:
                 self._handoff.passed_over.discard(queue)
                 look = await self._readiness.look(queue, now=self._clock.now())
                 runs = await self._claim_ready(queue, limit) if look.is_ready(now=self._clock.now()) else []
-                if wait_s <= 0:
-                    self._handoff.note_outside(queue, is_filled=len(runs) >= limit)
-                elif runs:
-                    self._handoff.note_work(queue)
             else:
                 runs = await self._stand_in_line(queue, limit, until=deadline, looks_first=looks_first)
+            if wait_s <= 0:
+                self._handoff.note_outside(queue, is_filled=len(runs) >= limit)
+            elif runs:
+                self._handoff.note_work(queue)
             if runs or self._clock.boottime() >= deadline:
                 return await self._assign(runs)
             # What seemed ready is somebody else's, or will be: without a wake-up, the next look is the next poll's.
@@ -175,10 +175,7 @@ class Leasing:
         finally:
             self._parked.discard(parked)
             self._handoff.leave(parked)
-        runs = await self._claim_ready(queue, limit)
-        if runs:
-            self._handoff.note_work(queue)
-        return runs
+        return await self._claim_ready(queue, limit)
 
     async def _assign(self, runs: Sequence[LeasedRun]) -> list[Assignment]:
         """What the worker needs for each run. Runs that cannot be delivered as they are stored end here."""
