@@ -72,6 +72,8 @@ class JobShape:
     grace_s: int = 3_600
     every_s: int = 0
     """When each fires again. 0: after the last of them."""
+    spread_s: int = 0
+    """Each starts later than planned by a length of its own below this."""
     round_s: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ def _definition(shape: JobShape) -> str:
             schedules=(EverySchedule(every_s=shape.round_s, anchor_at=_ANCHOR_US),),
             target=WebhookTarget(url=shape.url, payload='{"report":"daily","customer":4711}'),
             grace_s=shape.grace_s,
+            spread_s=shape.spread_s,
         )
     )
 

@@ -32,7 +32,9 @@ from bench.processes import cpu_s, onbeat, wait_until_logged, wait_until_up
 from bench.sender import measure_bare
 from bench.sink import Arrival, Sink, receiving
 from onbeat.clock import host_time_us
-from onbeat.domain.model import SECOND_US
+from onbeat.domain.ids import parse_run_id
+from onbeat.domain.model import SECOND_US, Definition, WebhookTarget
+from onbeat.domain.moved_start import moved_start
 
 SETTLES_S: Final = 5
 EXCHANGES_PER_S: Final = 4_000
@@ -63,6 +65,8 @@ class Load:
     """A multiple of `rate`, each firing once in `jobs / rate` seconds. 0: as many as are due in what is measured."""
     addresses: int = 1
     """The jobs call so many hosts in equal parts."""
+    spread_s: int = 0
+    """The jobs' starts are moved by lengths of their own below this: from there their lag counts."""
     slow_addresses: int = 0
     slow_s: float = 0.0
     """When those answer."""
@@ -87,7 +91,7 @@ class Seen:
 
     @property
     def lags_ms(self) -> list[float]:
-        return [arrival.lag_ms for arrival in self.arrivals]
+        return [lag_ms(arrival, spread_s=self.load.spread_s) for arrival in self.arrivals]
 
     @property
     def setting(self) -> str:
@@ -128,7 +132,9 @@ def run_load(load: Load) -> Seen:
         asyncio.run(make_schema(place.data))
         key = asyncio.run(make_key(place.data, "admin"))
         starts_within_s = _rehearse(load, place, key, Path(name))
-        jobs = JobShape(load.jobs or load.rate * load.seconds, load.rate, sink.url, addresses=load.addresses)
+        jobs = JobShape(
+            load.jobs or load.rate * load.seconds, load.rate, sink.url, addresses=load.addresses, spread_s=load.spread_s
+        )
         first_at = create_jobs(place.data, jobs, lead_s=starts_within_s)
         with _started(load, place, key, Path(name)) as used:
             _wait_until(first_at + SETTLES_S * SECOND_US)
@@ -222,6 +228,15 @@ def _count_finished(data: str, *, from_s: float, to_s: float) -> tuple[int, int]
             round(to_s * 1e6),
         )
     return int(count), int(handed_over)
+
+
+def lag_ms(arrival: Arrival, *, spread_s: int) -> float:
+    """From the moment at which the fire was to start."""
+    if not spread_s:
+        return arrival.lag_ms
+    key = parse_run_id(arrival.webhook_id)
+    moved = moved_start(Definition((), WebhookTarget(""), spread_s=spread_s), job_id=key.job_id)
+    return arrival.lag_ms - moved.spread_us / 1e3
 
 
 def _wait_until(instant: int) -> None:

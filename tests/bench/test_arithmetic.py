@@ -12,12 +12,15 @@ from bench.long_runs import count_at_once
 from bench.machine import filesystem_of
 from bench.many_jobs import JobShape, create_jobs
 from bench.markdown import Report, table_lines
+from bench.rig import lag_ms
 from bench.scenario import number
-from bench.sink import read_arrival
+from bench.sink import Arrival, read_arrival
 from bench.summary import Spread, summarise
 from tests.support.database import look
 
-from onbeat.domain.model import SECOND_US, EverySchedule, WebhookTarget, decode_definition
+from onbeat.domain.ids import RunKey, format_run_id
+from onbeat.domain.model import SECOND_US, Definition, EverySchedule, WebhookTarget, decode_definition
+from onbeat.domain.moved_start import moved_start
 
 
 @pytest.mark.parametrize(
@@ -119,6 +122,14 @@ def test_an_arrival_knows_how_late_it_is() -> None:
     arrival = read_arrival(b"1.5 id 1970-01-01T00:00:01Z 127.0.0.2\n")
     assert arrival is not None
     assert (arrival.webhook_id, arrival.address, arrival.lag_ms) == ("id", "127.0.0.2", 500)
+
+
+def test_the_lag_of_a_start_that_is_spread_counts_from_where_the_job_starts() -> None:
+    key = RunKey(12_345, 1_000 * SECOND_US)
+    planned = Arrival(1_001.5, format_run_id(key), 1_000.0, "127.0.0.1")
+    start = moved_start(Definition((), WebhookTarget("http://x/"), spread_s=1), job_id=key.job_id).start_of(0)
+    assert (lag_ms(planned, spread_s=0), lag_ms(planned, spread_s=1)) == (1_500, 1_500 - start / 1e3)
+    assert 0 < start < SECOND_US
 
 
 @pytest.mark.parametrize("first_at", [None, 1_000_000_003 * SECOND_US])

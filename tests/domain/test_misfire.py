@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from onbeat.domain.misfire import LIVE_FIRES_PER_PLAN, InstantRange, MisfirePlan, plan_misfires
 from onbeat.domain.model import SECOND_US, CronSchedule, EverySchedule, MisfirePolicy
+from onbeat.domain.moved_start import MovedStart
 from onbeat.domain.timetable import compile_timetable
 
 MINUTE_US = 60 * SECOND_US
@@ -110,3 +111,25 @@ def test_every_due_instant_is_in_exactly_one_part(
     assert all(instant >= now - grace_s * SECOND_US for instant in result.live)
     assert all(instant < now - grace_s * SECOND_US for instant in (*missed, *result.catch_up))
     assert result.next_fire_at > now or len(result.live) == LIVE_FIRES_PER_PLAN
+
+
+@given(
+    late_by_s=st.integers(0, 600),
+    grace_s=st.integers(0, 600),
+    spread_s=st.integers(0, 300),
+    jitter_s=st.integers(0, 300),
+    policy=st.sampled_from(
+        [MisfirePolicy(), MisfirePolicy("run_latest"), MisfirePolicy("catch_up", max=2, window_s=100)]
+    ),
+)
+def test_where_nothing_is_late_as_planned_moved_starts_change_nothing(
+    late_by_s: int, grace_s: int, spread_s: int, jitter_s: int, policy: MisfirePolicy
+) -> None:
+    """The decisions that services/planning.py shares between jobs whose starts are moved."""
+    now = minute(0) + min(late_by_s, grace_s) * SECOND_US
+    moved = MovedStart(1, spread_s * SECOND_US, jitter_s * SECOND_US)
+    plans = [
+        plan_misfires(MINUTELY, due_at=minute(0), now=now, grace_us=grace_s * SECOND_US, policy=policy, moved=how_moved)
+        for how_moved in (None, moved)
+    ]
+    assert plans[0] == plans[1]

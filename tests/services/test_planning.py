@@ -22,6 +22,7 @@ from onbeat.domain.model import (
     decode_definition,
     encode_definition,
 )
+from onbeat.domain.moved_start import moved_start
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import Handoff, Reservation
 from onbeat.services.job_rules import DraftSchedule
@@ -33,6 +34,8 @@ HOUR_S = 3_600
 DIFFERENCES: list[dict[str, Any]] = [
     {},
     {"jitter_s": 20},
+    {"spread_s": 90},
+    {"spread_s": 90, "jitter_s": 20, "max_running": 2},
     {"max_running": 3, "overlap": "skip"},
     {"priority": 9},
     {"max_run_time_s": 60},
@@ -95,6 +98,33 @@ async def test_each_job_of_a_batch_is_planned_as_if_it_were_alone(scheduler: Sch
     assert len(planned) >= 144
     for in_batch, alone in planned:
         assert in_batch == alone
+
+
+async def test_jobs_that_are_decided_alike_start_each_when_its_own_start_is(scheduler: Scheduler) -> None:
+    moves = [{}, {"spread_s": 90}, {"jitter_s": 20}, {"spread_s": 90, "jitter_s": 20}]
+    await scheduler.jobs.create_many(
+        [draft(every(60), grace_s=7, name=str(number), **moves[number % 4]) for number in range(40)],
+        namespace="default",
+    )
+    scheduler.clock.advance(62)
+    now = scheduler.clock.now()
+    planner = Planner(
+        definitions=scheduler.definitions, almanac=scheduler.almanac, recovery=Recovery(per_s=RECOVERY_PER_S)
+    )
+    plan = planner.plan_batch(now=now, reservation=NOBODY_WAITS)
+    starts: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        planned = plan(due)
+        (run,) = planned.runs
+        start = moved_start(decode_definition(due.job.definition), job_id=due.job.job_id).start_of(due.due_at)
+        assert (run.scheduled_at, run.ready_at) == (due.due_at, max(now, start))
+        assert (run.late_after, run.moved_us) == (start + 7 * SECOND, start - due.due_at)
+        starts.append(start)
+        return planned
+
+    assert (await scheduler.store.fires.record_due(now=now, limit=100, decide=decide)).pending == 40
+    assert len(set(starts)) > 25  # ten start as planned
 
 
 async def test_jobs_that_are_decided_alike_are_given_to_workers_one_by_one(scheduler: Scheduler) -> None:

@@ -1,7 +1,8 @@
 """What becomes of the fires of due jobs, decided in pure Python: the decision inside the dispatcher's transaction.
 
 Jobs that plan by the same timetable and rules and are due at the same instant are decided once for all of them, but for
-who takes the run: after an outage, and at every full minute, most of a batch is of that kind.
+who takes the run and by how much its start is moved: after an outage, and at every full minute, most of a batch is of
+that kind.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class _Decided:
     """What holds for every job with the same instants and rules."""
 
     split: FireSplit
-    plan: FirePlan | None = None  # the whole of it, but for leases, where no live run of the job has a say
+    is_shared: bool
+    plan: FirePlan | None = None  # the whole of it, but for leases and starts, where no live run of the job has a say
 
 
 class _Batch:
@@ -96,15 +98,29 @@ class _Batch:
         split = decided.split
         # What is caught up has a place of its own. Marks alone are the same beside live runs too.
         is_common = not split.catch_up and (not split.live or (not due.holds and due.waiting is None))
-        plan = decided.plan if is_common else None
+        # Of a fire on time, and alone, the start can be moved afterwards.
+        moves_after = moved is not None and is_common and decided.is_shared and len(split.live) == 1
+        is_kept = is_common and (moved is None or moves_after)
+        plan = decided.plan if is_kept else None
         if plan is None:
-            builder = _PlanBuilder(planned=planned, moved=moved)
+            builder = _PlanBuilder(planned=planned, moved=None if moves_after else moved)
             builder.mark(split)
             self._admit(split, due, planned.definition, builder)
             plan = builder.build(split)
-            if is_common:
+            if is_kept:
                 decided.plan = plan
+        if moved is not None and moves_after:
+            plan = replace(plan, runs=tuple([self._moved(run, moved) for run in plan.runs]))
         return self._with_leases(plan, queue=planned.queue) if plan.runs else plan
+
+    def _moved(self, run: NewRun, moved: MovedStart) -> NewRun:
+        """A run that was planned as if its start was not moved."""
+        start = moved.start_of(run.scheduled_at)
+        moved_us = start - run.scheduled_at
+        return NewRun(
+            run.scheduled_at, run.trigger, max(self._now, start), run.late_after + moved_us, run.lane, run.queue,
+            run.payload, run.lease, run.max_run_us, moved_us, run.priority, run.displaces,
+        )  # fmt: skip
 
     def _with_leases(self, plan: FirePlan, *, queue: str | None) -> FirePlan:
         """Its runs that may begin now are given to workers that wait for them."""
@@ -130,7 +146,10 @@ class _Batch:
         windows = open_windows(blackouts, after=due_at - 1, until=now) if blackouts else ()
         if planned.after_finish is not None:
             timetable = only_instant(due.due_at)
-        is_shared = moved is None and not windows
+        grace_us = definition.grace_s * SECOND_US
+        # A fire that is on time where it was planned is so where its start is later: then nothing depends on the start.
+        is_on_time = due_at >= now - grace_us
+        is_shared = not windows and (moved is None or is_on_time)
         key = (timetable, due_at, planned.rules)
         decided = self._decided.get(key) if is_shared else None
         if decided is None:
@@ -140,10 +159,11 @@ class _Batch:
                     windows,
                     due_at=due_at,
                     now=now,
-                    grace_us=definition.grace_s * SECOND_US,
+                    grace_us=grace_us,
                     policy=definition.misfire,
-                    moved=moved,
-                )
+                    moved=None if is_shared else moved,
+                ),
+                is_shared,
             )
             if is_shared:
                 self._decided[key] = decided
