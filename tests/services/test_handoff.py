@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from onbeat.domain.ids import RunKey
 from onbeat.domain.states import Trigger
-from onbeat.services.handoff import Handoff
+from onbeat.services.handoff import TOKENS_AT_ONCE, Handoff, NewLeases
 from onbeat.store.values import Lease, LeasedRun
 
 
@@ -28,6 +30,21 @@ def leased(lease: Lease, number: int = 0) -> LeasedRun:
         deadline_at=None,
         late_after=0,
     )
+
+
+def test_new_leases_are_drawn_when_they_are_looked_at_and_stay_what_they_were() -> None:
+    drawn = NewLeases(3 * TOKENS_AT_ONCE + 1, worker="a", until=99)
+    assert len(drawn) == 3 * TOKENS_AT_ONCE + 1
+    first = drawn[0]
+    assert (first.worker, first.until, len(first.token)) == ("a", 99, 16)
+    few = drawn[5:10]
+    assert [lease.token for lease, _row in zip(drawn, range(200), strict=False)][5:10] == [it.token for it in few]
+    assert drawn[0] is first
+    assert drawn[-1] is list(drawn)[-1]
+    assert len({lease.token for lease in drawn}) == len(drawn)
+    assert drawn[len(drawn) :] == []
+    with pytest.raises(IndexError):
+        _ = drawn[len(drawn)]
 
 
 async def test_runs_go_to_the_claim_whose_lease_they_carry() -> None:

@@ -12,13 +12,14 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from typing import overload
 
 from onbeat.services.wake import Wake
 from onbeat.store.values import Lease, LeasedRun
 
 TOKEN_BYTES = 16
 TOKENS_AT_ONCE = 64
-"""Drawn by a dispatcher that hands many runs over: a call of the system for each would cost more than the rest."""
+"""Drawn by whoever grants many leases: a call of the system for each would cost more than the rest."""
 
 COMES_BACK_WITHIN_S = 0.25
 """A worker that was given work, and sends it to receivers that answer, is back for more within this. Where none is,
@@ -35,6 +36,35 @@ def new_tokens(count: int) -> list[bytes]:
     """Fencing tokens: 128 random bits each, new for every lease."""
     drawn = secrets.token_bytes(TOKEN_BYTES * count)
     return [drawn[start : start + TOKEN_BYTES] for start in range(0, len(drawn), TOKEN_BYTES)]
+
+
+class NewLeases(Sequence[Lease]):
+    """So many leases of one worker, each drawn when it is first looked at: a claim asks for as many runs as its worker
+    has room for, and mostly finds few.
+    """
+
+    def __init__(self, count: int, *, worker: str, until: int) -> None:
+        self._count = count
+        self._worker = worker
+        self._until = until
+        self._drawn: list[Lease] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Lease: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Lease]: ...
+
+    def __getitem__(self, at: int | slice) -> Lease | list[Lease]:
+        wanted = range(self._count)[at]
+        last = wanted if isinstance(wanted, int) else max(wanted, default=-1)
+        while len(self._drawn) <= last:
+            tokens = new_tokens(min(TOKENS_AT_ONCE, self._count - len(self._drawn)))
+            self._drawn += [Lease(token, self._worker, self._until) for token in tokens]
+        return self._drawn[wanted] if isinstance(wanted, int) else [self._drawn[number] for number in wanted]
 
 
 def _now() -> float:

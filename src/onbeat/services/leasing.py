@@ -20,7 +20,7 @@ from onbeat.domain.states import RunState, Trigger
 from onbeat.services.assignment import Assignment, Held
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.endings import Endings
-from onbeat.services.handoff import Handoff, Parked, new_tokens
+from onbeat.services.handoff import Handoff, NewLeases, Parked
 from onbeat.services.readiness import Readiness
 from onbeat.services.signing_secrets import SigningSecrets
 from onbeat.store.contract import Store
@@ -30,7 +30,6 @@ from onbeat.store.values import (
     Finish,
     Finished,
     FinishResult,
-    Lease,
     LeasedRun,
     LeaseStatus,
     LiveRun,
@@ -142,7 +141,7 @@ class Leasing:
 
     async def _claim_ready(self, queue: str | None, limit: int) -> list[LeasedRun]:
         now = self._clock.now()
-        leases = [Lease(token=token, worker=self._worker, until=now + self._lease_us) for token in new_tokens(limit)]
+        leases = NewLeases(limit, worker=self._worker, until=now + self._lease_us)
         return await self._store.leases.claim(leases, now=now, queue=queue)
 
     async def _stand_in_line(

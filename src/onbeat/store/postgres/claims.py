@@ -21,6 +21,8 @@ _QUERIES = load_queries("leases")
 
 Held = Sequence[tuple[RunKey, bytes]]
 
+FEW = 64
+"""So many runs are looked for first: a claim mostly finds few, and a lease for each that it would take is sent."""
 
 FROM_THE_BEGINNING = (0,) * len(STANDINGS)
 """Floors of all lines, where none are known."""
@@ -42,9 +44,11 @@ async def claim(
     seemed, because another claim was taking them at the same time, the other lines are asked for more.
     """
     claimed: list[LeasedRun] = []
+    at_once = FEW
     lines = dict(zip(STANDINGS, floors, strict=True))
     while len(claimed) < len(leases):
-        left = leases[len(claimed) :]
+        left = leases[len(claimed) : len(claimed) + at_once]
+        at_once = len(leases)
         rows = await _lease_runs(connection, left, lines, now=now, queue=queue)
         missing = {row[0]: row[1] for row in rows}
         wanted = sum(missing.values())
