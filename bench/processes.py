@@ -31,7 +31,7 @@ def onbeat(*arguments: str, settings: Mapping[str, str], log: Path | None = None
 
 
 @contextlib.contextmanager
-def onbeat_dev(data: Path, *, port: int, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+def onbeat_dev(data: Path | str, *, port: int, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """`onbeat dev` over `data`."""
     with onbeat("dev", "--data", str(data), "--port", str(port), settings=settings) as server:
         yield server

@@ -1,8 +1,8 @@
 """The wake after an outage: how long until everything is recorded, and how late fresh fires are meanwhile.
 
-    python -m bench.wake [--jobs 1000000] [--outage 600] [--fresh 100]
+    python -m bench.wake [--engine sqlite|postgres] [--jobs 1000000] [--outage 600] [--fresh 100]
 
-A data file is made with N jobs (`skip`) whose clocks came due during an outage that has just ended, evenly spread over
+A database is made with N jobs (`skip`) whose clocks came due during an outage that has just ended, evenly spread over
 it, plus some that fire every second. `onbeat dev` (durable commits, signed deliveries) wakes over it, a trivial
 receiver notes how late the fresh fires arrive. The limit printed beside it is measured in the same run: the rows alone,
 one per job, written in batches of the same size with the same durability, and nothing decided or read.
@@ -16,11 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import apsw
 import httpx
+from tests.support.database import looking_into
 from tests.support.ports import free_port
+from tests.support.postgres import MASTER_KEY
 
-from bench.databases import fresh_place
+from bench.databases import ENGINES, fresh_place
 from bench.figures import Figure, Limit, Result, at_most, latencies
 from bench.many_jobs import JobShape, create_jobs
 from bench.processes import onbeat_dev, wait_until_up
@@ -87,16 +88,17 @@ async def dispatch_lag_s(http: httpx.AsyncClient) -> float:
     raise AssertionError("the metric is gone")
 
 
-def count_rows(data: str) -> dict[str, int]:
-    """What became of the fires, rows by state."""
-    database = apsw.Connection(data, flags=apsw.SQLITE_OPEN_READONLY)
-    return dict(database.execute("select state, count(*) from runs group by state"))
+def count_missed(data: str) -> int:
+    """Rows of history."""
+    with looking_into(data) as look:
+        ((count,),) = look("SELECT count(*) FROM ended_runs WHERE state = 'missed'")
+    return int(count)
 
 
-async def wake(data: Path) -> float:
+async def wake(data: str) -> float:
     """Start the server and wait until nothing is behind any more. Answer: seconds from its first answer."""
     port = free_port()
-    with onbeat_dev(data, port=port, workers="500"):
+    with onbeat_dev(data, port=port, workers="500", master_key=MASTER_KEY):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             await wait_until_up(f"http://127.0.0.1:{port}/healthz")
             started = time.perf_counter()
@@ -110,15 +112,15 @@ def measure(options: argparse.Namespace) -> Result:
     """One outage."""
     with (
         tempfile.TemporaryDirectory(prefix="onbeat-bench-") as folder,
-        fresh_place("sqlite") as place,
+        fresh_place(options.engine) as place,
         receiving(Path(folder)) as sink,
     ):
         jobs = make_data(place.data, options, url=sink.url)
-        recorded_s = asyncio.run(wake(Path(place.data)))
+        recorded_s = asyncio.run(wake(place.data))
         time.sleep(1)  # the receiver writes what it saw
         # In order of arrival; the first fire of each was due before the server woke.
         lags_ms = [arrival.lag_ms for arrival in sink.arrivals()[options.fresh :]]
-        missed = count_rows(place.data).get("missed", 0)
+        missed = count_missed(place.data)
         bare = place.write_bare(jobs, jobs)
     asked = at_most(60) if jobs >= 0.99 * ASKED_WITH else None
     figures = [
@@ -126,12 +128,13 @@ def measure(options: argparse.Namespace) -> Result:
         Figure("recorded as missed", missed, "rows"),
         *latencies("lag of fresh fires", lags_ms),
     ]
-    return Result(f"sqlite, {jobs:,} jobs with policy skip, outage of {options.outage} s", figures)
+    return Result(f"{options.engine}, {jobs:,} jobs with policy skip, outage of {options.outage} s", figures)
 
 
 def main() -> None:
     """Run alone."""
     parser = parser_of(__doc__)
+    parser.add_argument("--engine", choices=ENGINES, default="sqlite")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="rounded down to as many for each second")
     parser.add_argument("--outage", type=int, default=600, help="seconds")
     parser.add_argument("--fresh", type=int, default=100, help="jobs that fire every second meanwhile")

@@ -265,6 +265,24 @@ async def test_latest_clocks_are_taken_before_the_earliest(store: Store, make: M
     assert sorted(taken) == sorted([jobs[1].job_id, jobs[2].job_id])
 
 
+async def test_since_leaves_nothing_out_that_is_due_from_there_on(store: Store, make: Maker) -> None:
+    jobs = [await make.job(next_fire_at=NOW - age) for age in (50, 40, 30, 30, 10)]
+    taken: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        taken.append(due.job.job_id)
+        return plan(next_fire_at=NOW + HOUR)
+
+    slots = range(store.slots)
+    batch = await store.fires.record_due(now=NOW, limit=10, since=NOW - 30, slots=slots, decide=decide)
+    assert {job.job_id for job in jobs[2:]} <= set(taken)
+    assert batch.jobs == len(taken)
+    # An engine may look at what is due before, but nothing is lost to those who ask without.
+    while (await store.fires.record_due(now=NOW, limit=10, decide=decide)).jobs:
+        pass
+    assert sorted(taken) == sorted(job.job_id for job in jobs)
+
+
 async def test_recovery_places_count_caught_up_runs_that_have_not_begun_by_second(store: Store, make: Maker) -> None:
     job = await make.job(max_running=9)
     for number in range(3):

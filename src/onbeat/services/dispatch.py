@@ -7,16 +7,18 @@ each, and the store records runs and marks and advances the clocks. A crash anyw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
+from msgspec.structs import replace
 
 from onbeat.clock import Clock
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.rendezvous import Share
 from onbeat.services.almanac import Almanac
+from onbeat.services.backlog import Backlog
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import COMES_BACK_WITHIN_S, Handoff, Reservation
 from onbeat.services.planning import Planner
@@ -74,10 +76,12 @@ SWEEP_AFTER_US = 2 * SECOND_US
 Short of DEAD_AFTER_S, so that what came due at a node's death waits no longer than this and the time between sweeps.
 """
 
+FRESH_SHARE = 0.25
+"""Of a batch, what came due last goes before each batch of a backlog that came too late to run."""
+
 LATEST_SHARE = 0.8
-"""Of a batch while the dispatcher is behind: what came due last goes first, so that fresh fires start on time while a
-backlog is recorded and what is still inside grace runs. The rest, and one at least, is the oldest, so that nothing
-waits for ever.
+"""Of a batch while the dispatcher is behind with what still runs: what came due last goes first, so that fresh fires
+start on time and what is inside grace runs. The rest, and one at least, is the oldest, so that nothing waits for ever.
 """
 
 
@@ -114,6 +118,9 @@ class Dispatch:
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
+        self._backlog = Backlog()
+        self._has_backlog = False  # more than a batch came too late to run and is not recorded yet
+        self._is_backlogs_turn = False
         self._is_marking = True  # most of the last batch came too late to run, so workers have no part in it
         self._taken = 0  # by workers in line, of a batch lately
         self._share: Share | None = None
@@ -139,6 +146,9 @@ class Dispatch:
         """
         await self._clock.refresh()
         await self._fill_recovery()
+        if only is None and self._is_backlogs_turn:
+            self._is_backlogs_turn = False
+            return await self._record_backlog()
         is_late = self._late_us(now=self._clock.now()) >= LATE_US
         await self._handoff.line_up(turns=1 if is_late else TURNS_TO_SEND)
         room = 0 if only is not None else await self._wait_for_room()
@@ -150,7 +160,7 @@ class Dispatch:
             reservation,
             now=now,
             limit=limit,
-            latest=int(limit * LATEST_SHARE) if late_us > BEHIND_US else 0,
+            latest=self._latest(limit, late_us=late_us),
             only=only,
             slots=None if self._share is None else self._share.own,
         )
@@ -159,7 +169,27 @@ class Dispatch:
             self._taken = max(len(report.batch.leased), self._taken // 2)
             self._is_marking = 2 * report.batch.runs < report.batch.jobs
             self._room_was_for_others = limit < BATCH and 2 * len(report.batch.leased) < report.batch.jobs
+            is_left = self._is_marking and self._late_us(now=now) > BEHIND_US
+            self._has_backlog = is_left and (self._has_backlog or report.batch.jobs >= BATCH)
+            self._is_backlogs_turn = self._has_backlog
         return report
+
+    async def _record_backlog(self) -> DispatchReport:
+        """A batch of what came too late to run. Between two of these, fresh fires have their turn."""
+        now = self._clock.now()
+        own = range(self._store.slots) if self._share is None else self._share.own
+        report = await self._record(
+            self._reserve(now=now),
+            now=now,
+            limit=BATCH * BATCHES_LATE,
+            latest=0,
+            only=None,
+            slots=self._backlog.slots(own),
+            since=self._backlog.since,
+        )
+        batch = report.batch
+        self._backlog.note(jobs=batch.jobs, left_from=batch.next_due_at if report.full else None)
+        return DispatchReport(replace(batch, next_due_at=self._oldest_due_at), full=True)
 
     def _late_us(self, *, now: int) -> int:
         """How late the oldest clock is that the last batch left."""
@@ -179,11 +209,19 @@ class Dispatch:
     def _size(self, room: int, *, late_us: int) -> int:
         """How many fires the next batch records at most: as many as workers take, unless that would hold them up."""
         largest = BATCH if late_us < LATE_US else BATCH * BATCHES_LATE
+        if self._has_backlog:
+            return max(int(BATCH * FRESH_SHARE), 1)
         if not room or (self._is_marking and late_us > BEHIND_US):
             return largest
         if late_us >= self._held_us:
             room = max(room + FOR_NOBODY, BATCH)
         return min(room, largest)
+
+    def _latest(self, limit: int, *, late_us: int) -> int:
+        """How many of a batch are what came due last."""
+        if late_us <= BEHIND_US:
+            return 0
+        return limit if self._has_backlog else int(limit * LATEST_SHARE)
 
     @property
     def _held_us(self) -> int:
@@ -226,7 +264,8 @@ class Dispatch:
         limit: int,
         latest: int,
         only: int | None,
-        slots: tuple[int, ...] | None,
+        slots: Sequence[int] | None,
+        since: int = 0,
     ) -> DispatchReport:
         batch: FiredBatch | None = None
         try:
@@ -240,6 +279,7 @@ class Dispatch:
                 latest=latest,
                 only=only,
                 slots=slots,
+                since=since,
             )
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())

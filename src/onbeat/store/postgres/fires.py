@@ -51,6 +51,7 @@ class PostgresFires:
         latest: int = 0,
         only: int | None = None,
         slots: Sequence[int] | None = None,
+        since: int = 0,  # the floor tells as much
     ) -> FiredBatch:
         if self._looks is None:
             return await self._record(now=now, limit=limit, decide=decide, latest=latest, only=only, slots=slots)

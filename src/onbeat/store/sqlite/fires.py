@@ -46,17 +46,18 @@ class SqliteFires:
         latest: int = 0,
         only: int | None = None,
         slots: Sequence[int] | None = None,
+        since: int = 0,
     ) -> FiredBatch:
         within = _slot_list(slots)
 
         def read(connection: apsw.Connection) -> list[Row]:
             if only is not None:
                 return connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
-            return _read_due(connection, now=now, within=within, limit=limit, latest=latest)
+            return _read_due(connection, now=now, since=since, within=within, limit=limit, latest=latest)
 
         return await self._writer.submit_batch(
             lambda connection, one_by_one: self._record(
-                connection, read(connection), decide=decide, one_by_one=one_by_one, within=within, now=now
+                connection, read(connection), decide=decide, one_by_one=one_by_one, within=within, since=since, now=now
             )
         )
 
@@ -88,7 +89,7 @@ class SqliteFires:
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
         within = _slot_list(slots)
-        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"], (within,)).get)
+        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"], (0, within)).get)
 
     async def recovery_places(self) -> list[tuple[int, int]]:
         def read(connection: apsw.Connection) -> list[tuple[int, int]]:
@@ -104,6 +105,7 @@ class SqliteFires:
         decide: Decide,
         one_by_one: bool,
         within: str | None,
+        since: int,
         now: int,
     ) -> FiredBatch:
         fires: list[PlannedFire] = []
@@ -131,7 +133,7 @@ class SqliteFires:
         return tally.batch(
             jobs=looked_at,
             parked=parked,
-            next_due_at=connection.execute(_QUERIES["next_due_at"], (within,)).get,
+            next_due_at=connection.execute(_QUERIES["next_due_at"], (since, within)).get,
         )
 
     def _plan(
@@ -185,13 +187,15 @@ def _slot_list(slots: Sequence[int] | None) -> str | None:
     return None if slots is None else encode(list(slots)).decode()
 
 
-def _read_due(connection: apsw.Connection, *, now: int, within: str | None, limit: int, latest: int) -> list[Row]:
+def _read_due(
+    connection: apsw.Connection, *, now: int, since: int, within: str | None, limit: int, latest: int
+) -> list[Row]:
     """The clocks of one batch: the latest, then the earliest that are not among them."""
     rows: list[Row] = []
     if latest:
         rows = decode_rows(connection.execute(_QUERIES["latest_due_jobs"], (now, within, min(latest, limit))).get)
     taken = {row[15] for row in rows}
-    earliest = decode_rows(connection.execute(_QUERIES["due_jobs"], (now, within, limit - len(rows))).get)
+    earliest = decode_rows(connection.execute(_QUERIES["due_jobs"], (since, now, within, limit - len(rows))).get)
     return rows + [row for row in earliest if row[15] not in taken]
 
 

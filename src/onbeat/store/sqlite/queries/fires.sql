@@ -17,7 +17,7 @@ FROM (
         j.created_at, j.updated_at, j.paused_at, j.paused_until, j.paused_by, c.job_id AS clock_of,
         EXISTS (SELECT 1 FROM live_runs AS l WHERE l.slot = c.slot AND l.job_id = c.job_id) AS busy
     FROM clocks AS c INDEXED BY clocks_due LEFT JOIN jobs AS j ON j.job_id = c.job_id
-    WHERE c.next_fire_at <= :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
+    WHERE c.next_fire_at BETWEEN :since AND :now AND (:slots IS NULL OR c.slot IN (SELECT value FROM json_each(:slots)))
     ORDER BY c.next_fire_at, c.slot, c.job_id
     LIMIT :limit
 ) AS d;
@@ -81,7 +81,7 @@ WHERE
 -- name: next_due_at
 -- Walks clocks_due.
 SELECT min(next_fire_at) FROM clocks INDEXED BY clocks_due
-WHERE :slots IS NULL OR slot IN (SELECT value FROM json_each(:slots));
+WHERE next_fire_at >= :since AND (:slots IS NULL OR slot IN (SELECT value FROM json_each(:slots)));
 
 -- name: move_clocks
 -- Walks the primary key of clocks.
