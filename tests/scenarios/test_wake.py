@@ -16,7 +16,6 @@ from onbeat.domain.instants import parse_instant, resolve_local
 from onbeat.domain.model import AtSchedule, CronSchedule, MisfirePolicy
 from onbeat.domain.states import JobState, RunState, Trigger
 from onbeat.services import dispatch as dispatch_module
-from onbeat.services.backlog import PARTS
 from onbeat.store.values import Page, RunFilter, RunView, StoredJob
 
 CATCH_UP = MisfirePolicy(policy="catch_up", max=3)
@@ -147,31 +146,6 @@ async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: str, mo
         assert len(instants) >= batches - 1  # from the second batch on, when it is known that there is a backlog
         for job in asleep:
             assert (await scheduler.jobs.get(job.job_id)).next_fire_at is not None
-            assert [run.state for run in await runs_of(scheduler, job)] == [RunState.MISSED]
-
-
-async def test_a_backlog_is_recorded_part_by_part_of_the_slots(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch_module, "BATCH", 4)
-    async with scheduling(data) as scheduler:
-        asleep = [await scheduler.job(every(86_400 + number), name=f"asleep {number}") for number in range(120)]
-        scheduler.clock.advance(2 * 86_400)
-        batches: list[set[int]] = []
-        left = {job.job_id for job in asleep}
-        lags: list[int] = []
-        while (report := await scheduler.dispatch.fire_due()).full:
-            now_left = {
-                job.job_id
-                for job in asleep
-                if ((await scheduler.jobs.get(job.job_id)).next_fire_at or 0) <= scheduler.clock.now()
-            }
-            batches.append({job_id % scheduler.store.slots for job_id in left - now_left})
-            left = now_left
-            assert report.batch.next_due_at is not None  # the oldest of all that is left, not of the part
-            lags.append(report.batch.next_due_at)
-        of_parts = [slots for slots in batches if len(slots) > 1]
-        assert any(max(slots) - min(slots) < scheduler.store.slots // PARTS for slots in of_parts)
-        assert lags == sorted(lags)
-        for job in asleep:
             assert [run.state for run in await runs_of(scheduler, job)] == [RunState.MISSED]
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.scheduler import SECOND, START, Scheduler, every, scheduling
 
 from onbeat.domain.rendezvous import Share
+from onbeat.services import dispatch as dispatch_module
 from onbeat.services.dispatch import BATCH, BEHIND_US, HELD_BESIDE_IDLE_US, HELD_US
 from onbeat.services.handoff import Handoff
+from onbeat.store.values import FiredBatch
 
 JOBS = 10
 
@@ -298,3 +301,39 @@ async def test_one_jobs_batch_tells_nothing_of_the_next_one_of_all(data: str) ->
         await scheduler.dispatch.fire_due(only=other.job_id)
         report = await scheduler.dispatch.fire_due()
         assert (report.batch.marks, report.full) == (JOBS - 1, False)
+
+
+async def test_a_large_backlog_and_what_came_due_last_take_turns(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_module, "BATCH", 16)
+    async with scheduling(data) as scheduler:
+        for _ in range(150):
+            await scheduler.job(every(3_600), grace_s=1)
+        calls = Calls(scheduler, monkeypatch)
+        scheduler.clock.set(START + 3_610 * SECOND)
+        fresh = await scheduler.job(every(1), grace_s=1)
+        while True:
+            scheduler.clock.advance(1)
+            report = await scheduler.dispatch.fire_due()
+            if not report.full:
+                break
+            lag_us = scheduler.clock.now() - ((await scheduler.jobs.get(fresh.job_id)).next_fire_at or 0)
+            assert lag_us <= SECOND  # one turn of the backlog
+        backlog, last = {"limit": 32, "latest": 0, "in_any_order": True}, {"limit": 4, "latest": 4}
+        assert calls.made[0] == {"limit": 16, "latest": 0}
+        turns = calls.made[1:-1]
+        assert len(turns) >= 4
+        assert turns == [backlog, last] * (len(turns) // 2) + [backlog] * (len(turns) % 2)
+
+
+class Calls:
+    """What a dispatcher asks for."""
+
+    def __init__(self, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[dict[str, Any]] = []
+        self._record_due = scheduler.store.fires.record_due
+        monkeypatch.setattr(scheduler.store.fires, "record_due", self._record)
+
+    async def _record(self, *, limit: int, latest: int, in_any_order: bool, **others: Any) -> FiredBatch:
+        call: dict[str, Any] = {"limit": limit, "latest": latest}
+        self.made.append(call | {"in_any_order": True} if in_any_order else call)
+        return await self._record_due(limit=limit, latest=latest, in_any_order=in_any_order, **others)

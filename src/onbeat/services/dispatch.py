@@ -7,18 +7,16 @@ each, and the store records runs and marks and advances the clocks. A crash anyw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
-from msgspec.structs import replace
 
 from onbeat.clock import Clock
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.model import SECOND_US
 from onbeat.domain.rendezvous import Share
 from onbeat.services.almanac import Almanac
-from onbeat.services.backlog import Backlog
 from onbeat.services.definitions import DefinitionCache
 from onbeat.services.handoff import COMES_BACK_WITHIN_S, Handoff, Reservation
 from onbeat.services.planning import Planner
@@ -118,7 +116,6 @@ class Dispatch:
         self._lease_us = round(lease_s * SECOND_US)
         self._oldest_due_at: int | None = None  # as the last batch left it
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
-        self._backlog = Backlog()
         self._has_backlog = False  # more than a batch came too late to run and is not recorded yet
         self._is_backlogs_turn = False
         self._is_marking = True  # most of the last batch came too late to run, so workers have no part in it
@@ -167,7 +164,9 @@ class Dispatch:
         self._oldest_due_at = report.batch.next_due_at
         if only is None:
             self._taken = max(len(report.batch.leased), self._taken // 2)
-            self._is_marking = 2 * report.batch.runs < report.batch.jobs
+            # Beside a backlog, one that came too late says that all that came due after it is recorded.
+            runs = report.batch.runs if self._has_backlog else 2 * report.batch.runs
+            self._is_marking = runs < report.batch.jobs
             self._room_was_for_others = limit < BATCH and 2 * len(report.batch.leased) < report.batch.jobs
             is_left = self._is_marking and self._late_us(now=now) > BEHIND_US
             self._has_backlog = is_left and (self._has_backlog or report.batch.jobs >= BATCH)
@@ -177,19 +176,17 @@ class Dispatch:
     async def _record_backlog(self) -> DispatchReport:
         """A batch of what came too late to run. Between two of these, fresh fires have their turn."""
         now = self._clock.now()
-        own = range(self._store.slots) if self._share is None else self._share.own
         report = await self._record(
             self._reserve(now=now),
             now=now,
             limit=BATCH * BATCHES_LATE,
             latest=0,
             only=None,
-            slots=self._backlog.slots(own),
-            since=self._backlog.since,
+            slots=None if self._share is None else self._share.own,
+            in_any_order=True,
         )
-        batch = report.batch
-        self._backlog.note(jobs=batch.jobs, left_from=batch.next_due_at if report.full else None)
-        return DispatchReport(replace(batch, next_due_at=self._oldest_due_at), full=True)
+        self._oldest_due_at = report.batch.next_due_at
+        return report
 
     def _late_us(self, *, now: int) -> int:
         """How late the oldest clock is that the last batch left."""
@@ -264,8 +261,8 @@ class Dispatch:
         limit: int,
         latest: int,
         only: int | None,
-        slots: Sequence[int] | None,
-        since: int = 0,
+        slots: tuple[int, ...] | None,
+        in_any_order: bool = False,
     ) -> DispatchReport:
         batch: FiredBatch | None = None
         try:
@@ -279,7 +276,7 @@ class Dispatch:
                 latest=latest,
                 only=only,
                 slots=slots,
-                since=since,
+                in_any_order=in_any_order,
             )
         finally:
             orphans = self._handoff.settle(reservation, batch.leased if batch is not None else ())

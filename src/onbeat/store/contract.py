@@ -223,7 +223,7 @@ class Fires(Protocol):
         latest: int = 0,
         only: int | None = None,
         slots: Sequence[int] | None = None,
-        since: int = 0,
+        in_any_order: bool = False,
     ) -> FiredBatch:
         """Take up to `limit` clocks with `next_fire_at <= now` whose job is active, earliest first; decide; record.
         Where deciding takes long, an engine takes fewer, at least one.
@@ -232,8 +232,8 @@ class Fires(Protocol):
         `only` takes the clock of that one job, if it is due, past all that are due before it.
         `slots` takes clocks of these slots alone, and the answer's `next_due_at` is theirs; None: of all slots. A job
         named by `only` may be in any slot.
-        `since` says that no clock of `slots` is known that is due before it: the engine may begin there, with
-        `next_due_at` too.
+        `in_any_order`, for a large backlog, takes them in the order that costs the engine least. Calls that leave
+        nothing behind take every clock.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody

@@ -51,7 +51,7 @@ class PostgresFires:
         latest: int = 0,
         only: int | None = None,
         slots: Sequence[int] | None = None,
-        since: int = 0,  # the floor tells as much
+        in_any_order: bool = False,  # the earliest first costs no more than another order
     ) -> FiredBatch:
         if self._looks is None:
             return await self._record(now=now, limit=limit, decide=decide, latest=latest, only=only, slots=slots)

@@ -21,6 +21,7 @@ from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_run, park, record_alone, record_together
+from onbeat.store.sqlite.rounds import PARTS, Rounds
 from onbeat.store.sqlite.writer import BatchRefusedError, Writer
 from onbeat.store.values import DueJob, FiredBatch, LaneHold, NewRun, RunView
 
@@ -36,6 +37,7 @@ class SqliteFires:
         self._writer = writer
         self._readers = readers
         self._slots = slots
+        self._rounds = Rounds(slots)  # the writer's thread uses it
 
     async def record_due(
         self,
@@ -46,20 +48,26 @@ class SqliteFires:
         latest: int = 0,
         only: int | None = None,
         slots: Sequence[int] | None = None,
-        since: int = 0,
+        in_any_order: bool = False,
     ) -> FiredBatch:
         within = _slot_list(slots)
+        in_rounds = in_any_order and slots is None and only is None
 
         def read(connection: apsw.Connection) -> list[Row]:
             if only is not None:
                 return connection.execute(_QUERIES["due_job"], (only % self._slots, only, now)).fetchall()
-            return _read_due(connection, now=now, since=since, within=within, limit=limit, latest=latest)
+            if in_rounds:
+                return self._read_part(connection, now=now, limit=limit)
+            return _read_due(connection, now=now, within=within, limit=limit, latest=latest)
 
-        return await self._writer.submit_batch(
-            lambda connection, one_by_one: self._record(
-                connection, read(connection), decide=decide, one_by_one=one_by_one, within=within, since=since, now=now
-            )
-        )
+        def write(connection: apsw.Connection, one_by_one: bool) -> FiredBatch:
+            rows = read(connection)
+            batch = self._record(connection, rows, decide=decide, one_by_one=one_by_one, within=within, now=now)
+            if in_rounds and batch.jobs:
+                self._rounds.since = rows[batch.jobs - 1][9]
+            return batch
+
+        return await self._writer.submit_batch(write)
 
     async def insert_run(
         self, job_id: int, *, now: int, decide: Callable[[DueJob], tuple[NewRun, ...]]
@@ -89,13 +97,24 @@ class SqliteFires:
 
     async def next_due_at(self, *, slots: Sequence[int] | None = None) -> int | None:
         within = _slot_list(slots)
-        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"], (0, within)).get)
+        return await self._readers.read(lambda connection: connection.execute(_QUERIES["next_due_at"], (within,)).get)
 
     async def recovery_places(self) -> list[tuple[int, int]]:
         def read(connection: apsw.Connection) -> list[tuple[int, int]]:
             return [(second, count) for second, count in connection.execute(_QUERIES["recovery_places"])]
 
         return await self._readers.read(read)
+
+    def _read_part(self, connection: apsw.Connection, *, now: int, limit: int) -> list[Row]:
+        """Due clocks of the part of the slots whose turn it is, or of the next one of which any are due."""
+        rounds = self._rounds
+        for _ in range(PARTS + 1):  # the last one may have been begun in its middle
+            bindings = (rounds.since, now, _slot_list(rounds.part), limit)
+            rows = decode_rows(connection.execute(_QUERIES["due_jobs"], bindings).get)
+            if rows:
+                return rows
+            rounds.next_part()
+        return []
 
     def _record(
         self,
@@ -105,7 +124,6 @@ class SqliteFires:
         decide: Decide,
         one_by_one: bool,
         within: str | None,
-        since: int,
         now: int,
     ) -> FiredBatch:
         fires: list[PlannedFire] = []
@@ -133,7 +151,7 @@ class SqliteFires:
         return tally.batch(
             jobs=looked_at,
             parked=parked,
-            next_due_at=connection.execute(_QUERIES["next_due_at"], (since, within)).get,
+            next_due_at=connection.execute(_QUERIES["next_due_at"], (within,)).get,
         )
 
     def _plan(
@@ -187,15 +205,13 @@ def _slot_list(slots: Sequence[int] | None) -> str | None:
     return None if slots is None else encode(list(slots)).decode()
 
 
-def _read_due(
-    connection: apsw.Connection, *, now: int, since: int, within: str | None, limit: int, latest: int
-) -> list[Row]:
+def _read_due(connection: apsw.Connection, *, now: int, within: str | None, limit: int, latest: int) -> list[Row]:
     """The clocks of one batch: the latest, then the earliest that are not among them."""
     rows: list[Row] = []
     if latest:
         rows = decode_rows(connection.execute(_QUERIES["latest_due_jobs"], (now, within, min(latest, limit))).get)
     taken = {row[15] for row in rows}
-    earliest = decode_rows(connection.execute(_QUERIES["due_jobs"], (since, now, within, limit - len(rows))).get)
+    earliest = decode_rows(connection.execute(_QUERIES["due_jobs"], (0, now, within, limit - len(rows))).get)
     return rows + [row for row in earliest if row[15] not in taken]
 
 

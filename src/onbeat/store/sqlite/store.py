@@ -134,7 +134,7 @@ class SqliteStore:
                 pending=connection.execute(_NODES["count_live"]).get - running,
                 running=running,
                 oldest_ready_at=connection.execute(_NODES["oldest_ready_at"]).get,
-                next_due_at=connection.execute(_FIRES["next_due_at"], (0, None)).get,
+                next_due_at=connection.execute(_FIRES["next_due_at"], (None,)).get,
             )
 
         return await self._readers.read(read)

@@ -81,7 +81,7 @@ WHERE
 -- name: next_due_at
 -- Walks clocks_due.
 SELECT min(next_fire_at) FROM clocks INDEXED BY clocks_due
-WHERE next_fire_at >= :since AND (:slots IS NULL OR slot IN (SELECT value FROM json_each(:slots)));
+WHERE :slots IS NULL OR slot IN (SELECT value FROM json_each(:slots));
 
 -- name: move_clocks
 -- Walks the primary key of clocks.
