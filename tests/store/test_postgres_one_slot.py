@@ -321,6 +321,24 @@ async def test_backlog_of_one_slot_does_not_hold_back_what_is_due_in_others(node
     assert batch.next_due_at == NOW - HOUR
 
 
+async def test_what_came_due_last_is_taken_of_each_slot_in_turn_where_there_is_no_share_for_each(
+    nodes: list[Store],
+) -> None:
+    """While a backlog is recorded part by part of the slots: fresh fires of those without would wait for its end."""
+    await jobs_in(nodes[0], [1, 2, 3, 4, 5, 6] * 9, next_fire_at=NOW - HOUR)
+    fresh = await jobs_in(nodes[0], [0, 7, 8], next_fire_at=NOW)
+    seen: list[int] = []
+
+    def decide(due: DueJob) -> FirePlan:
+        seen.append(due.job.job_id)
+        return plan()
+
+    for _ in range(3):
+        await nodes[0].fires.record_due(now=NOW, limit=3, latest=3, decide=decide)
+    assert {job.job_id for job in fresh} <= set(seen)
+    assert len({job_id % nodes[0].slots for job_id in seen}) == 9
+
+
 @pytest.mark.parametrize(("limit", "latest", "oldest_taken"), [(8, 7, 4), (2, 1, 2)])
 async def test_in_no_slot_the_latest_take_all_of_its_share(
     nodes: list[Store], limit: int, latest: int, oldest_taken: int

@@ -41,6 +41,7 @@ class PostgresFires:
         self._looks = looks
         self._floor = ClockFloor(most_shares=MOST_SHARES if looks is None else slots)
         self._insertions = Insertions(database=database, slots=slots)
+        self._latest_taken_of = -1  # the slot, by one that had no share for each
 
     async def record_due(
         self,
@@ -73,14 +74,20 @@ class PostgresFires:
         """One transaction after the other, each of one slot, until `limit` clocks were looked at.
 
         While there is a backlog (`latest`) each slot gets its share of the limit, so that what came due last in one
-        does not wait for what is left over in another.
+        does not wait for what is left over in another. Where all of a small limit is for what came due last, and there
+        is no share for each, slots have their turns: those without a backlog would come last as long as there is one.
         """
         await self.next_due_at(slots=slots)
         due = looks.due(now=now, among=slots) if only is None else [only % self._slots]
+        is_in_turn = only is None and latest == limit < len(due)
+        if is_in_turn:
+            due.sort(key=lambda slot: (slot <= self._latest_taken_of, slot))
         parts: list[FiredBatch] = []
         left = limit
         for number, slot in enumerate(due):
             share = -(-left // (len(due) - number)) if latest else left
+            if is_in_turn:
+                self._latest_taken_of = slot
             try:
                 part = await self._record(
                     now=now, limit=share, decide=decide, latest=share * latest // limit, only=only,
