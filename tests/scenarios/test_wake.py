@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 import pytest
 from tests.support.accounting import recorded_instants
-from tests.support.scheduler import RECOVERY_PER_S, SECOND, Scheduler, every, scheduling
+from tests.support.scheduler import RECOVERY_PER_S, SECOND, Scheduler, draft, every, scheduling
 
 from onbeat.clock import ManualClock
+from onbeat.domain.blackout import BlackoutRules
 from onbeat.domain.errors import DefinitionError
 from onbeat.domain.ids import format_job_id
 from onbeat.domain.instants import parse_instant, resolve_local
@@ -147,6 +149,60 @@ async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: str, mo
         for job in asleep:
             assert (await scheduler.jobs.get(job.job_id)).next_fire_at is not None
             assert [run.state for run in await runs_of(scheduler, job)] == [RunState.MISSED]
+
+
+async def test_fresh_fires_are_recorded_at_once_beside_a_backlog_though_most_of_them_are_skipped(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a blackout holds back did not come too late to run: it says nothing of those that came due with it."""
+    monkeypatch.setattr(dispatch_module, "BATCH", 40)
+    async with scheduling(data) as scheduler:
+        asleep = [draft(every(86_400 + number), name=f"asleep {number}") for number in range(1_600)]
+        await scheduler.jobs.create_many(asleep, namespace="default")
+        scheduler.clock.advance(2 * 86_400)
+        now = scheduler.clock.now()
+        frozen = BlackoutRules(from_at=now, until_at=now + 86_400 * SECOND, tag="frozen")
+        await scheduler.blackouts.put("default", "freeze", frozen)
+        fresh = [
+            await scheduler.jobs.create(
+                replace(draft(every(1), name=f"fresh {number}"), tags=() if number < 3 else ("frozen",)),
+                namespace="default",
+            )
+            for number in range(30)
+        ]
+        for second in range(5):
+            scheduler.clock.advance(1)
+            for _ in range(4):
+                assert (await scheduler.dispatch.fire_due()).full
+            clocks = [(await scheduler.jobs.get(job.job_id)).next_fire_at or 0 for job in fresh]
+            assert second == 0 or min(clocks) > scheduler.clock.now()
+
+
+async def test_what_is_inside_grace_runs_beside_a_backlog_though_a_blackout_holds_most_of_it_back(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_module, "BATCH", 40)
+    async with scheduling(data) as scheduler:
+        asleep = [draft(every(86_400 + number), name=f"asleep {number}") for number in range(800)]
+        await scheduler.jobs.create_many(asleep, namespace="default")
+        scheduler.clock.advance(2 * 86_400)
+        now = scheduler.clock.now()
+        frozen = BlackoutRules(from_at=now, until_at=now + 86_400 * SECOND, tag="frozen")
+        await scheduler.blackouts.put("default", "freeze", frozen)
+        due = [
+            await scheduler.jobs.create(
+                replace(draft(AtSchedule(at=now + 5 * SECOND), name=f"due {number}"), tags=tags), namespace="default"
+            )
+            for number in range(100)
+            for tags in [() if number % 10 == 0 else ("frozen",)]
+        ]
+        scheduler.clock.advance(15)
+        for _ in range(8):
+            assert (await scheduler.dispatch.fire_due()).full
+            scheduler.clock.advance(2)
+        for number, job in enumerate(due):
+            (run,) = await runs_of(scheduler, job)
+            assert run.state == (RunState.PENDING if number % 10 == 0 else RunState.SKIPPED)
 
 
 async def test_a_backlog_is_recorded_though_fresh_fires_alone_fill_every_batch(

@@ -79,6 +79,20 @@ async def test_what_comes_due_before_where_a_part_has_come_to_has_its_turn_in_th
     assert len(recorder.taken) == len(set(recorder.taken)) == 80
 
 
+async def test_a_part_of_which_more_comes_due_than_is_recorded_does_not_keep_its_turn(store: Store) -> None:
+    make, taken = Maker(store), list[int]()
+    jobs = [await make.job(next_fire_at=NOW) for _ in range(60)]
+
+    def decide(due: DueJob) -> FirePlan:
+        taken.append(due.job.job_id)
+        return FirePlan(next_fire_at=now + SECOND)
+
+    for second in range(200):
+        now = NOW + second * SECOND
+        await store.fires.record_due(now=now, limit=1, decide=decide, in_any_order=True)
+    assert set(taken) == {job.job_id for job in jobs}
+
+
 async def test_a_decision_that_fails_parks_its_job_alone(store: Store) -> None:
     make, recorder = Maker(store), Recorder(store)
     jobs = [(await make.job(next_fire_at=NOW)).job_id for _ in range(20)]

@@ -89,6 +89,7 @@ class DispatchReport:
 
     batch: FiredBatch
     full: bool  # there is more that is due now
+    was_too_late: bool  # most of it was past grace, and nothing of that runs
 
 
 class Dispatch:
@@ -164,11 +165,10 @@ class Dispatch:
         self._oldest_due_at = report.batch.next_due_at
         if only is None:
             self._taken = max(len(report.batch.leased), self._taken // 2)
-            # Beside a backlog, one that came too late says that all that came due after it is recorded.
-            runs = report.batch.runs if self._has_backlog else 2 * report.batch.runs
-            self._is_marking = runs < report.batch.jobs
+            self._is_marking = 2 * report.batch.runs < report.batch.jobs
             self._room_was_for_others = limit < BATCH and 2 * len(report.batch.leased) < report.batch.jobs
-            is_left = self._is_marking and self._late_us(now=now) > BEHIND_US
+            # Not what is marked: of fires that a blackout holds back inside grace, others came due with them that run.
+            is_left = report.was_too_late and self._late_us(now=now) > BEHIND_US
             self._has_backlog = is_left and (self._has_backlog or report.batch.jobs >= BATCH)
             self._is_backlogs_turn = self._has_backlog
         return report
@@ -269,10 +269,11 @@ class Dispatch:
             # After `now`: a job that is due by then was created before, and its calendar before it, though by another
             # node.
             await self._almanac.refresh(now=now)
+            decide = self._planner.plan_batch(now=now, reservation=reservation)
             batch = await self._store.fires.record_due(
                 now=now,
                 limit=limit,
-                decide=self._planner.plan_batch(now=now, reservation=reservation),
+                decide=decide,
                 latest=latest,
                 only=only,
                 slots=slots,
@@ -285,7 +286,11 @@ class Dispatch:
             await self._store.leases.release([(run.key, run.token) for run in orphans], now=self._clock.now())
             for queue in {run.queue for run in orphans}:
                 self._handoff.wake(queue)
-        return DispatchReport(batch=batch, full=batch.next_due_at is not None and batch.next_due_at <= now)
+        return DispatchReport(
+            batch=batch,
+            full=batch.next_due_at is not None and batch.next_due_at <= now,
+            was_too_late=2 * decide.too_late > decide.clocks,
+        )
 
     def _tell(self, batch: FiredBatch) -> None:
         for job_id, reason in batch.parked:

@@ -7,7 +7,6 @@ that kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -37,16 +36,15 @@ class Planner:
         self._almanac = almanac
         self._recovery = recovery
 
-    def plan_batch(self, *, now: int, reservation: Reservation) -> Callable[[DueJob], FirePlan]:
+    def plan_batch(self, *, now: int, reservation: Reservation) -> BatchDecision:
         """The decision for the jobs of one transaction."""
-        batch = _Batch(
+        return BatchDecision(
             definitions=self._definitions,
             almanac=self._almanac,
             places=self._recovery.begin(now=now),
             reservation=reservation,
             now=now,
         )
-        return batch.plan
 
 
 @dataclass(slots=True)
@@ -54,11 +52,12 @@ class _Decided:
     """What holds for every job with the same instants and rules."""
 
     split: FireSplit
+    is_on_time: bool  # where it was planned
     is_shared: bool
     plan: FirePlan | None = None  # the whole of it, but for leases and starts, where no live run of the job has a say
 
 
-class _Batch:
+class BatchDecision:
     """Decides for one job after the other, at one moment."""
 
     def __init__(
@@ -76,8 +75,11 @@ class _Batch:
         self._reservation = reservation
         self._now = now
         self._decided: dict[tuple[Timetable, int, tuple[object, ...]], _Decided] = {}
+        self.clocks = 0
+        self.too_late = 0
+        """Of the clocks, those that were taken up past their grace, and nothing runs."""
 
-    def plan(self, due: DueJob) -> FirePlan:
+    def __call__(self, due: DueJob) -> FirePlan:
         """What becomes of one due clock. Raises DefinitionError where nobody can say."""
         job, now = due.job, self._now
         planned = self._definitions.planned(job.definition)
@@ -92,6 +94,8 @@ class _Batch:
         moved = moved_start(definition, job_id=job.job_id) if is_moved else None
         decided = self._decide(due, planned, timetable, due_at=due_at, moved=moved)
         plan = self._whole(due, planned, decided, moved=moved)
+        self.clocks += 1
+        self.too_late += not decided.is_on_time and not plan.runs
         return _marking_less(plan, timetable, due.recorded) if due.recorded else plan
 
     def _whole(self, due: DueJob, planned: Planned, decided: _Decided, *, moved: MovedStart | None) -> FirePlan:
@@ -163,6 +167,7 @@ class _Batch:
                     policy=definition.misfire,
                     moved=None if is_shared else moved,
                 ),
+                is_on_time,
                 is_shared,
             )
             if is_shared:

@@ -109,7 +109,7 @@ class SqliteFires:
         """Due clocks of the part of the slots whose turn it is, or of the next one of which any are due."""
         rounds = self._rounds
         for _ in range(PARTS + 1):  # the last one may have been begun in its middle
-            bindings = (rounds.since, now, _slot_list(rounds.part), limit)
+            bindings = (rounds.since, rounds.until(now), _slot_list(rounds.part), limit)
             rows = decode_rows(connection.execute(_QUERIES["due_jobs"], bindings).get)
             if rows:
                 return rows

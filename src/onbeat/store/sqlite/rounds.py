@@ -16,12 +16,13 @@ which it reaches further the fewer slots it is for. With a million jobs the sum 
 
 
 class Rounds:
-    """How far one process has come. Each slot has its turn in each round."""
+    """How far one process has come. Each slot has its turn in each round, however much comes due meanwhile."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._parts = min(PARTS, slots)
         self._part = 0
+        self._begun_at: int | None = None
         self.since = 0
         """Where to go on in the part, µs UTC. What it leaves out has its turn in the next round."""
 
@@ -30,7 +31,13 @@ class Rounds:
         """The slots whose turn it is."""
         return range(self._slots * self._part // self._parts, self._slots * (self._part + 1) // self._parts)
 
+    def until(self, now: int) -> int:
+        """What comes due after the part was begun has its turn in the next round, too."""
+        self._begun_at = now if self._begun_at is None else min(self._begun_at, now)
+        return self._begun_at
+
     def next_part(self) -> None:
         """Nothing more of this one is due."""
         self._part = (self._part + 1) % self._parts
+        self._begun_at = None
         self.since = 0
