@@ -156,13 +156,15 @@ class Leasing:
                 self._handoff.note_ready(queue, is_ready=look.is_ready(now=self._clock.now()))
             else:
                 look = self._readiness.put_off()
-            while not look.is_ready(now=self._clock.now()) and (left_s := until - self._clock.boottime()) > 0:
-                await parked.wake.wait(min(left_s, look.next_look_s(now=self._clock.now())))
+            now = self._clock.now()
+            while not look.is_ready(now=now) and (left_s := until - self._clock.boottime()) > 0:
+                await parked.wake.wait(min(left_s, look.next_look_s(now=now)))
                 if parked.runs.done():
                     return parked.runs.result()
                 look = await self._readiness.look_again(queue, now=self._clock.now())
-                self._handoff.note_ready(queue, is_ready=look.is_ready(now=self._clock.now()))
-            is_ready = look.is_ready(now=self._clock.now())
+                now = self._clock.now()
+                self._handoff.note_ready(queue, is_ready=look.is_ready(now=now))
+            is_ready = look.is_ready(now=now)
             # A hand-over under way is waited for, which is short: runs handed to somebody who has left would need
             # another transaction to come back.
             self._handoff.dismiss(parked)

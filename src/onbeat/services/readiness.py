@@ -31,9 +31,11 @@ class ReadyLook:
         return self._stale_in_s > 0
 
     def next_look_s(self, *, now: int) -> float:
-        """How long whoever found nothing to do may wait: until the run in sight is ready, or somebody must look."""
+        """How long whoever found nothing to do may wait: until the run in sight is ready, or somebody must look. Not at
+        all for one that became ready since.
+        """
         wait_s = self._stale_in_s
-        if self.ready_at is not None and self.ready_at > now:
+        if self.ready_at is not None:
             wait_s = min(wait_s, (self.ready_at - now) / 1e6)
         return max(wait_s, 0.0)
 
