@@ -4,6 +4,8 @@ an empty database of each engine.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,11 @@ from tests.support.postgres import MASTER_KEY, Databases, running_postgres
 # takes seconds to write that down.
 _told = [processor for processor in structlog.get_config()["processors"] if not isinstance(processor, ConsoleRenderer)]
 structlog.configure(processors=[*_told, ConsoleRenderer(exception_formatter=plain_traceback)])
+
+# Nothing here calls a public server. Without this each HTTP client, and each sender of each process, reads the
+# certificates of all public authorities: 57 ms of CPU, some thousand times.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = tempfile.gettempdir()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
+from onbeat.client.certificates import has_certificates
 from onbeat.domain.errors import IdInvalid, OnbeatError, RequestError
 from onbeat.domain.ids import format_job_id, format_run_id, parse_job_id, parse_run_id
 
@@ -47,7 +48,9 @@ class Api:
     def __init__(self, server: str, *, key: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         # No proxies and no .netrc from the environment: a key goes to the server that was named and nowhere else.
-        self._http = httpx.Client(base_url=server, headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(
+            base_url=server, headers=headers, timeout=timeout_s, trust_env=False, verify=has_certificates(server)
+        )
         self.server = server
 
     def __enter__(self) -> Self:

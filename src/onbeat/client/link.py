@@ -15,6 +15,7 @@ from typing import Final
 import httpx
 import msgspec
 
+from onbeat.client.certificates import has_certificates
 from onbeat.client.wire import (
     WireClaimed,
     WireFinished,
@@ -67,7 +68,7 @@ class HttpLink:
                 headers=headers | {"content-type": "application/json"},
                 timeout=timeout,
                 trust_env=False,
-                verify=tls if tls is not None else True,
+                verify=tls if tls is not None else has_certificates(server),
             )
             for _ in range(2)
         )
