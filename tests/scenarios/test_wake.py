@@ -151,18 +151,23 @@ async def test_fresh_fires_are_recorded_at_once_while_a_backlog_is(data: str, mo
             assert [run.state for run in await runs_of(scheduler, job)] == [RunState.MISSED]
 
 
+async def fall_asleep_and_freeze(scheduler: Scheduler, count: int) -> None:
+    """So many jobs have a backlog, and those with the tag `frozen` are held back from now on."""
+    asleep = [draft(every(86_400 + number), name=f"asleep {number}") for number in range(count)]
+    await scheduler.jobs.create_many(asleep, namespace="default")
+    scheduler.clock.advance(2 * 86_400)
+    now = scheduler.clock.now()
+    frozen = BlackoutRules(from_at=now, until_at=now + 86_400 * SECOND, tag="frozen")
+    await scheduler.blackouts.put("default", "freeze", frozen)
+
+
 async def test_fresh_fires_are_recorded_at_once_beside_a_backlog_though_most_of_them_are_skipped(
     data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a blackout holds back did not come too late to run: it says nothing of those that came due with it."""
     monkeypatch.setattr(dispatch_module, "BATCH", 40)
     async with scheduling(data) as scheduler:
-        asleep = [draft(every(86_400 + number), name=f"asleep {number}") for number in range(1_600)]
-        await scheduler.jobs.create_many(asleep, namespace="default")
-        scheduler.clock.advance(2 * 86_400)
-        now = scheduler.clock.now()
-        frozen = BlackoutRules(from_at=now, until_at=now + 86_400 * SECOND, tag="frozen")
-        await scheduler.blackouts.put("default", "freeze", frozen)
+        await fall_asleep_and_freeze(scheduler, 1_600)
         fresh = [
             await scheduler.jobs.create(
                 replace(draft(every(1), name=f"fresh {number}"), tags=() if number < 3 else ("frozen",)),
@@ -183,12 +188,8 @@ async def test_what_is_inside_grace_runs_beside_a_backlog_though_a_blackout_hold
 ) -> None:
     monkeypatch.setattr(dispatch_module, "BATCH", 40)
     async with scheduling(data) as scheduler:
-        asleep = [draft(every(86_400 + number), name=f"asleep {number}") for number in range(800)]
-        await scheduler.jobs.create_many(asleep, namespace="default")
-        scheduler.clock.advance(2 * 86_400)
+        await fall_asleep_and_freeze(scheduler, 800)
         now = scheduler.clock.now()
-        frozen = BlackoutRules(from_at=now, until_at=now + 86_400 * SECOND, tag="frozen")
-        await scheduler.blackouts.put("default", "freeze", frozen)
         due = [
             await scheduler.jobs.create(
                 replace(draft(AtSchedule(at=now + 5 * SECOND), name=f"due {number}"), tags=tags), namespace="default"

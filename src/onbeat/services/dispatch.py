@@ -119,7 +119,7 @@ class Dispatch:
         self._room_was_for_others = False  # those in line took little of the last batch that was made to their measure
         self._has_backlog = False  # more than a batch came too late to run and is not recorded yet
         self._is_backlogs_turn = False
-        self._is_marking = True  # most of the last batch came too late to run, so workers have no part in it
+        self._is_marking = True  # most of the last batch does not run, so workers have no part in it
         self._taken = 0  # by workers in line, of a batch lately
         self._share: Share | None = None
         self._filling = asyncio.Lock()
@@ -132,6 +132,11 @@ class Dispatch:
     def serves_any(self, slots: Collection[int]) -> bool:
         """Is one of these its own?"""
         return bool(slots) and (self._share is None or not set(slots).isdisjoint(self._share.own))
+
+    @property
+    def _own_slots(self) -> tuple[int, ...] | None:
+        """None: all of them."""
+        return None if self._share is None else self._share.own
 
     def serve(self, share: Share | None) -> None:
         """From the next batch on, serve these slots; None: all of them."""
@@ -160,7 +165,7 @@ class Dispatch:
             limit=limit,
             latest=self._latest(limit, late_us=late_us),
             only=only,
-            slots=None if self._share is None else self._share.own,
+            slots=self._own_slots,
         )
         self._oldest_due_at = report.batch.next_due_at
         if only is None:
@@ -182,7 +187,7 @@ class Dispatch:
             limit=BATCH * BATCHES_LATE,
             latest=0,
             only=None,
-            slots=None if self._share is None else self._share.own,
+            slots=self._own_slots,
             in_any_order=True,
         )
         self._oldest_due_at = report.batch.next_due_at

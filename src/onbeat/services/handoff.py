@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 from onbeat.services.wake import Wake
@@ -38,6 +38,12 @@ def new_tokens(count: int) -> list[bytes]:
     return [drawn[start : start + TOKEN_BYTES] for start in range(0, len(drawn), TOKEN_BYTES)]
 
 
+def draw_tokens() -> Iterator[bytes]:
+    """One after the other, without end."""
+    while True:
+        yield from new_tokens(TOKENS_AT_ONCE)
+
+
 class NewLeases(Sequence[Lease]):
     """So many leases of one worker, each drawn when it is first looked at: a claim asks for as many runs as its worker
     has room for, and mostly finds few.
@@ -47,6 +53,7 @@ class NewLeases(Sequence[Lease]):
         self._count = count
         self._worker = worker
         self._until = until
+        self._tokens = draw_tokens()
         self._drawn: list[Lease] = []
 
     def __len__(self) -> int:
@@ -62,8 +69,7 @@ class NewLeases(Sequence[Lease]):
         wanted = range(self._count)[at]
         last = wanted if isinstance(wanted, int) else max(wanted, default=-1)
         while len(self._drawn) <= last:
-            tokens = new_tokens(min(TOKENS_AT_ONCE, self._count - len(self._drawn)))
-            self._drawn += [Lease(token, self._worker, self._until) for token in tokens]
+            self._drawn.append(Lease(next(self._tokens), self._worker, self._until))
         return self._drawn[wanted] if isinstance(wanted, int) else [self._drawn[number] for number in wanted]
 
 
@@ -99,7 +105,7 @@ class Reservation:
         self.claims = parked
         self.owners: dict[bytes, Parked] = {}
         self._until = until
-        self._tokens: list[bytes] = []
+        self._tokens = draw_tokens()
         self._free = {claim: claim.capacity for claim in parked}
         self._lines: dict[str | None, deque[Parked]] = {}
         for claim in parked:
@@ -118,9 +124,7 @@ class Reservation:
             line.rotate(-1)
         else:
             line.popleft()
-        if not self._tokens:
-            self._tokens = new_tokens(TOKENS_AT_ONCE)
-        token = self._tokens.pop()
+        token = next(self._tokens)
         self.owners[token] = claim
         return Lease(token=token, worker=claim.worker, until=self._until)
 

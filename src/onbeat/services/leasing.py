@@ -153,10 +153,10 @@ class Leasing:
         try:
             if looks_first:
                 look = await self._readiness.look(queue, now=self._clock.now())
-                self._handoff.note_ready(queue, is_ready=look.is_ready(now=self._clock.now()))
+                now = self._clock.now()
+                self._handoff.note_ready(queue, is_ready=look.is_ready(now=now))
             else:
-                look = self._readiness.put_off()
-            now = self._clock.now()
+                look, now = self._readiness.put_off(), self._clock.now()
             while not look.is_ready(now=now) and (left_s := until - self._clock.boottime()) > 0:
                 await parked.wake.wait(min(left_s, look.next_look_s(now=now)))
                 if parked.runs.done():

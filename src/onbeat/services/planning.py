@@ -121,26 +121,18 @@ class BatchDecision:
         """A run that was planned as if its start was not moved."""
         start = moved.start_of(run.scheduled_at)
         moved_us = start - run.scheduled_at
-        return NewRun(
-            run.scheduled_at, run.trigger, max(self._now, start), run.late_after + moved_us, run.lane, run.queue,
-            run.payload, run.lease, run.max_run_us, moved_us, run.priority, run.displaces,
-        )  # fmt: skip
+        return replace(run, ready_at=max(self._now, start), late_after=run.late_after + moved_us, moved_us=moved_us)
 
     def _with_leases(self, plan: FirePlan, *, queue: str | None) -> FirePlan:
         """Its runs that may begin now are given to workers that wait for them."""
         runs = tuple(
             [run if run.lane is None or run.ready_at > self._now else self._leased(run, queue) for run in plan.runs]
         )
-        return FirePlan(plan.next_fire_at, runs, plan.marks, plan.replaced, plan.cancelled, plan.state, plan.reason)
+        return replace(plan, runs=runs)
 
     def _leased(self, run: NewRun, queue: str | None) -> NewRun:
         lease = self._reservation.take(queue)
-        if lease is None:
-            return run
-        return NewRun(
-            run.scheduled_at, run.trigger, run.ready_at, run.late_after, run.lane, queue, run.payload, lease,
-            run.max_run_us, run.moved_us, run.priority, run.displaces,
-        )  # fmt: skip
+        return run if lease is None else replace(run, queue=queue, lease=lease)
 
     def _decide(
         self, due: DueJob, planned: Planned, timetable: Timetable, *, due_at: int, moved: MovedStart | None

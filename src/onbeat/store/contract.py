@@ -232,8 +232,8 @@ class Fires(Protocol):
         `only` takes the clock of that one job, if it is due, past all that are due before it.
         `slots` takes clocks of these slots alone, and the answer's `next_due_at` is theirs; None: of all slots. A job
         named by `only` may be in any slot.
-        `in_any_order`, for a large backlog, takes them in the order that costs the engine least. Calls that leave
-        nothing behind take every clock.
+        `in_any_order`, for a large backlog, takes them in the order that costs the engine least. Each that is due
+        has its turn.
 
         Per job: `replaced` runs end as skipped(overlap) if still pending and unstarted; `cancelled` runs get
         cancel_requested; runs are inserted (a duplicate key is counted in `conflicts` and changes nothing: somebody

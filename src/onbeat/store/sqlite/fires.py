@@ -21,7 +21,7 @@ from onbeat.store.sqlite.lanes import pass_lanes_on
 from onbeat.store.sqlite.queries import load_queries
 from onbeat.store.sqlite.readers import Readers
 from onbeat.store.sqlite.recording import insert_run, park, record_alone, record_together
-from onbeat.store.sqlite.rounds import PARTS, Rounds
+from onbeat.store.sqlite.rounds import Rounds
 from onbeat.store.sqlite.writer import BatchRefusedError, Writer
 from onbeat.store.values import DueJob, FiredBatch, LaneHold, NewRun, RunView
 
@@ -108,7 +108,7 @@ class SqliteFires:
     def _read_part(self, connection: apsw.Connection, *, now: int, limit: int) -> list[Row]:
         """Due clocks of the part of the slots whose turn it is, or of the next one of which any are due."""
         rounds = self._rounds
-        for _ in range(PARTS + 1):  # the last one may have been begun in its middle
+        for _ in range(rounds.parts + 1):  # the last one may have been begun in its middle
             bindings = (rounds.since, rounds.until(now), _slot_list(rounds.part), limit)
             rows = decode_rows(connection.execute(_QUERIES["due_jobs"], bindings).get)
             if rows:

@@ -20,7 +20,7 @@ class Rounds:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._parts = min(PARTS, slots)
+        self.parts = min(PARTS, slots)
         self._part = 0
         self._begun_at: int | None = None
         self.since = 0
@@ -29,7 +29,7 @@ class Rounds:
     @property
     def part(self) -> range:
         """The slots whose turn it is."""
-        return range(self._slots * self._part // self._parts, self._slots * (self._part + 1) // self._parts)
+        return range(self._slots * self._part // self.parts, self._slots * (self._part + 1) // self.parts)
 
     def until(self, now: int) -> int:
         """What comes due after the part was begun has its turn in the next round, too."""
@@ -38,6 +38,6 @@ class Rounds:
 
     def next_part(self) -> None:
         """Nothing more of this one is due."""
-        self._part = (self._part + 1) % self._parts
+        self._part = (self._part + 1) % self.parts
         self._begun_at = None
         self.since = 0
