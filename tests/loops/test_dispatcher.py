@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.scheduler import Scheduler, every, scheduling
 
-from onbeat.domain.model import MisfirePolicy
+from onbeat.domain.model import SECOND_US, MisfirePolicy
 from onbeat.domain.rendezvous import Share
-from onbeat.loops.dispatcher import LOOK_AMONG_NODES_EVERY_S, LOOK_EVERY_S, dispatcher_loop
+from onbeat.loops.dispatcher import (
+    LOOK_AMONG_NODES_EVERY_S,
+    LOOK_BESIDE_EVERY_S,
+    LOOK_EVERY_S,
+    dispatcher_loop,
+    second_dispatcher_loop,
+)
 from onbeat.loops.loop import Loop
 from onbeat.services import dispatch as dispatch_module
 from onbeat.services.wake import Wake
@@ -69,6 +76,66 @@ async def test_batches_that_are_recorded_at_once_record_each_fire_once(
         runs = await scheduler.store.runs.find(RunFilter(), Page(limit=100))
         assert sorted(run.key.job_id for run in runs) == sorted(job.job_id for job in jobs)
         assert together.conflicts == 0
+
+
+async def test_while_the_dispatcher_is_late_a_second_one_records_batches_beside_it(
+    either_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_module, "BATCH", 10)
+    async with scheduling(either_database) as scheduler:
+        jobs = [await scheduler.job(every(3_600)) for _ in range(75)]
+        scheduler.clock.advance(3_600 + 1)
+        first, second = scheduler.dispatch.fire_due, scheduler.dispatch.help_out
+        if not scheduler.store.is_shared:
+            await first()
+            assert await second() is None
+            return
+        assert await second() is None  # nothing is known to be late yet
+        together = Together(scheduler, 2, monkeypatch)
+        await first()
+        assert await scheduler.dispatch.late.wait(0)
+        while together.recorded < len(jobs):
+            await asyncio.gather(first(), second())
+        assert together.met.is_set()
+        assert together.conflicts == 0
+        await first()  # the last two may each have seen what the other had in hand
+        assert await second() is None
+        runs = await scheduler.store.runs.find(RunFilter(), Page(limit=100))
+        assert sorted(run.key.job_id for run in runs) == sorted(job.job_id for job in jobs)
+
+
+async def test_the_second_dispatcher_leaves_alone_what_is_not_late(
+    either_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_module, "BATCH", 10)
+    async with scheduling(either_database) as scheduler:
+        for _ in range(30):
+            await scheduler.job(every(3_600))
+        scheduler.clock.advance(3_600 + (dispatch_module.LATE_US - 1) / SECOND_US)
+        assert (await scheduler.dispatch.fire_due()).full
+        assert await scheduler.dispatch.help_out() is None
+        assert not await scheduler.dispatch.late.wait(0)
+        scheduler.clock.advance(1 / SECOND_US)
+        assert (await scheduler.dispatch.help_out() is not None) == scheduler.store.is_shared
+
+
+async def test_the_second_dispatcher_looks_again_in_a_while_where_all_is_in_other_hands(
+    either_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scheduling(either_database) as scheduler:
+        await scheduler.job(every(3_600))
+        scheduler.clock.advance(3_600 + 1)
+        record_due = scheduler.store.fires.record_due
+
+        async def record_nothing(**arguments: Any) -> FiredBatch:
+            return replace(await record_due(**arguments | {"limit": 0}), next_due_at=scheduler.clock.now() - SECOND_US)
+
+        monkeypatch.setattr(scheduler.store.fires, "record_due", record_nothing)
+        await scheduler.dispatch.fire_due()
+        wake = scheduler.dispatch.late = OneSleep()
+        wake.loop = second_dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, metrics=Metrics())
+        await wake.loop.run()
+        assert wake.length_s == LOOK_BESIDE_EVERY_S
 
 
 class Together:

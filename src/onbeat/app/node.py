@@ -25,7 +25,7 @@ from onbeat.domain.errors import OnbeatError
 from onbeat.domain.ids import format_job_id, format_run_id
 from onbeat.domain.outcome import Outcome
 from onbeat.domain.zones import TZDATA_VERSION
-from onbeat.loops.dispatcher import dispatcher_loop
+from onbeat.loops.dispatcher import dispatcher_loop, second_dispatcher_loop
 from onbeat.loops.hints import hints_loop
 from onbeat.loops.loop import Loop
 from onbeat.loops.maintenance import (
@@ -138,7 +138,11 @@ class _Node:
         )
         if not services.store.is_shared:
             return [dispatcher]
-        return [dispatcher, sweeper_loop(services.dispatch, metrics=self._metrics)]
+        return [
+            dispatcher,
+            second_dispatcher_loop(services.dispatch, clock=services.clock, metrics=self._metrics),
+            sweeper_loop(services.dispatch, metrics=self._metrics),
+        ]
 
     def _make_delivering(self) -> Deliverer | DeliveryProcesses:
         services, settings = self._services, self._settings

@@ -17,6 +17,9 @@ LOOK_AMONG_NODES_EVERY_S = 0.25
 IN_OTHER_HANDS_S = 0.01
 """When to look again where everything that is due was being recorded by others."""
 
+LOOK_BESIDE_EVERY_S = 0.25
+"""How often the second dispatcher looks while the first has all that is due in its hands, and stands still."""
+
 
 def dispatcher_loop(dispatch: Dispatch, *, clock: Clock, wake: Wake, metrics: Metrics) -> Loop:
     """The loop that fires. It is woken when a job is created or changed."""
@@ -33,3 +36,16 @@ def dispatcher_loop(dispatch: Dispatch, *, clock: Clock, wake: Wake, metrics: Me
         return min(max((batch.next_due_at - clock.now()) / 1e6, 0.0), look_every_s)
 
     return Loop("dispatcher", step, wake=wake)
+
+
+def second_dispatcher_loop(dispatch: Dispatch, *, clock: Clock, metrics: Metrics) -> Loop:
+    """Fires beside the dispatcher while it is late: behind with what is due, or stuck in a lock with its batch."""
+
+    async def step() -> float:
+        report = await dispatch.help_out()
+        if report is None:
+            return LOOK_BESIDE_EVERY_S
+        metrics.observe_batch(report.batch, now=clock.now())
+        return 0.0 if report.batch.jobs else LOOK_BESIDE_EVERY_S
+
+    return Loop("second_dispatcher", step, wake=dispatch.late)

@@ -22,6 +22,7 @@ from onbeat.services.handoff import COMES_BACK_WITHIN_S, Handoff, Reservation
 from onbeat.services.planning import Planner
 from onbeat.services.recovery import Recovery
 from onbeat.services.running import RunningHere
+from onbeat.services.wake import Wake
 from onbeat.store.contract import Store
 from onbeat.store.values import FiredBatch
 
@@ -123,6 +124,7 @@ class Dispatch:
         self._taken = 0  # by workers in line, of a batch lately
         self._share: Share | None = None
         self._filling = asyncio.Lock()
+        self.late = Wake()  # a batch was recorded, and has left behind what waits for long
 
     @property
     def is_alone(self) -> bool:
@@ -152,8 +154,7 @@ class Dispatch:
         if only is None and self._is_backlogs_turn:
             self._is_backlogs_turn = False
             return await self._record_backlog()
-        is_late = self._late_us(now=self._clock.now()) >= LATE_US
-        await self._handoff.line_up(turns=1 if is_late else TURNS_TO_SEND)
+        await self._handoff.line_up(turns=1 if self._is_late else TURNS_TO_SEND)
         room = 0 if only is not None else await self._wait_for_room()
         now = self._clock.now()
         reservation = self._reserve(now=now)  # in the same turn of the loop: nobody of those in line leaves in between
@@ -167,7 +168,7 @@ class Dispatch:
             only=only,
             slots=self._own_slots,
         )
-        self._oldest_due_at = report.batch.next_due_at
+        self._leave(report.batch)
         if only is None:
             self._taken = max(len(report.batch.leased), self._taken // 2)
             self._is_marking = 2 * report.batch.runs < report.batch.jobs
@@ -190,8 +191,23 @@ class Dispatch:
             slots=self._own_slots,
             in_any_order=True,
         )
-        self._oldest_due_at = report.batch.next_due_at
+        self._leave(report.batch)
         return report
+
+    async def help_out(self) -> DispatchReport | None:
+        """Record a batch beside the one under way, where the oldest that is due has waited for long. None: it has not,
+        or the database takes one batch after the other.
+        """
+        return await self.fire_due() if self._is_late and self._store.is_shared else None
+
+    def _leave(self, batch: FiredBatch) -> None:
+        self._oldest_due_at = batch.next_due_at
+        if batch.jobs and self._is_late:  # without any, what is left is in other hands
+            self.late.set()
+
+    @property
+    def _is_late(self) -> bool:
+        return self._late_us(now=self._clock.now()) >= LATE_US
 
     def _late_us(self, *, now: int) -> int:
         """How late the oldest clock is that the last batch left."""
