@@ -26,23 +26,28 @@ from onbeat.store.values import FiredBatch, Page, RunFilter
 from onbeat.telemetry import Metrics
 
 
-class OneSleep(Wake):
-    """Notes how long the loop wants to sleep first, and ends it."""
+class Sleeps(Wake):
+    """Notes how long the loop wants to sleep, and ends it after so many times."""
 
     loop: Loop
-    length_s: float | None = None
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.lengths_s: list[float] = []
+        self._most = most
 
     async def wait(self, timeout_s: float) -> bool:
-        self.length_s = timeout_s
-        self.loop.stop()
+        self.lengths_s.append(timeout_s)
+        if len(self.lengths_s) == self._most:
+            self.loop.stop()
         return True
 
 
-async def first_sleep(scheduler: Scheduler) -> float | None:
-    wake = OneSleep()
-    wake.loop = dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, wake=wake, metrics=Metrics())
-    await wake.loop.run()
-    return wake.length_s
+async def first_sleep(scheduler: Scheduler) -> float:
+    sleeps = Sleeps(1)
+    sleeps.loop = dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, wake=sleeps, metrics=Metrics())
+    await sleeps.loop.run()
+    return sleeps.lengths_s[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ async def test_the_second_dispatcher_leaves_alone_what_is_not_late(
         assert (await scheduler.dispatch.help_out() is not None) == scheduler.store.is_shared
 
 
-async def test_the_second_dispatcher_looks_again_in_a_while_where_all_is_in_other_hands(
+async def test_both_dispatchers_look_less_often_for_what_stays_in_other_hands(
     either_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scheduling(either_database) as scheduler:
@@ -131,11 +136,14 @@ async def test_the_second_dispatcher_looks_again_in_a_while_where_all_is_in_othe
             return replace(await record_due(**arguments | {"limit": 0}), next_due_at=scheduler.clock.now() - SECOND_US)
 
         monkeypatch.setattr(scheduler.store.fires, "record_due", record_nothing)
-        await scheduler.dispatch.fire_due()
-        wake = scheduler.dispatch.late = OneSleep()
-        wake.loop = second_dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, metrics=Metrics())
-        await wake.loop.run()
-        assert wake.length_s == LOOK_BESIDE_EVERY_S
+        sleeps = Sleeps(6)
+        sleeps.loop = dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, wake=sleeps, metrics=Metrics())
+        await sleeps.loop.run()
+        assert sleeps.lengths_s == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08]
+        sleeps = scheduler.dispatch.late = Sleeps(2)
+        sleeps.loop = second_dispatcher_loop(scheduler.dispatch, clock=scheduler.clock, metrics=Metrics())
+        await sleeps.loop.run()
+        assert sleeps.lengths_s == [LOOK_BESIDE_EVERY_S, LOOK_BESIDE_EVERY_S]
 
 
 class Together:

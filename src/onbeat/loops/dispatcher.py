@@ -17,19 +17,25 @@ LOOK_AMONG_NODES_EVERY_S = 0.25
 IN_OTHER_HANDS_S = 0.01
 """When to look again where everything that is due was being recorded by others."""
 
+MOST_DOUBLINGS = 3
+"""Of that, where it stays so and look after look is in vain."""
+
 LOOK_BESIDE_EVERY_S = 0.25
 """How often the second dispatcher looks while the first has all that is due in its hands, and stands still."""
 
 
 def dispatcher_loop(dispatch: Dispatch, *, clock: Clock, wake: Wake, metrics: Metrics) -> Loop:
     """The loop that fires. It is woken when a job is created or changed."""
+    in_vain = 0  # looks one after the other
 
     async def step() -> float:
+        nonlocal in_vain
         report = await dispatch.fire_due()
         batch = report.batch
         metrics.observe_batch(batch, now=clock.now())
+        in_vain = in_vain + 1 if report.full and not batch.jobs else 0
         if report.full:
-            return 0.0 if batch.jobs else IN_OTHER_HANDS_S
+            return IN_OTHER_HANDS_S * 2 ** min(in_vain - 1, MOST_DOUBLINGS) if in_vain else 0.0
         look_every_s = LOOK_EVERY_S if dispatch.is_alone else LOOK_AMONG_NODES_EVERY_S
         if batch.next_due_at is None:
             return look_every_s

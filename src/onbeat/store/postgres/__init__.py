@@ -26,7 +26,7 @@ key, so that two transactions wait for each other at worst in rare mixtures, whi
 - Whoever puts a run in line behind held lanes locks the runs that hold them first, and looks again afterwards
   (`locks.lock_lanes`); whoever frees a lane looks for waiting runs in a later statement than the one that took the
   holder's row (`lanes.py`). So one of the two always sees the other, and no run waits for a lane that nobody will pass
-  on.
+  on. A batch of fires that has waited for such a run in vain goes on without its job (`fires.WAITS_AGAIN_AFTER_S`).
 - The identity of a fire is unique over two tables, live runs and history. A statement sees history as it was when it
   began, and a live run of that identity as it is. So whoever inserts a run that may be live already locks it first
   (`recording.insert_runs`), and waits for whoever ends it: the next statement finds it in one of the two.

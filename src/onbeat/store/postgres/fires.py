@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
+import asyncpg
 import msgspec
 
 from onbeat.domain.errors import OnbeatError
@@ -21,7 +23,7 @@ from onbeat.store.postgres.database import Connection, Database, savepoint
 from onbeat.store.postgres.insertion import REFUSED, Call, Insertions
 from onbeat.store.postgres.job_states import NewState, drop_clocks, set_job_states
 from onbeat.store.postgres.lanes import pass_lanes_on
-from onbeat.store.postgres.locks import Lanes, lock_lanes
+from onbeat.store.postgres.locks import Lanes, find_held_elsewhere, lock_lanes
 from onbeat.store.postgres.looks import Look, SlotLooks
 from onbeat.store.postgres.queries import load_queries
 from onbeat.store.postgres.recording import record_fires
@@ -29,6 +31,11 @@ from onbeat.store.rows import Row, stored_job
 from onbeat.store.values import DueJob, FiredBatch, NewRun, RunView
 
 _QUERIES = load_queries("fires")
+
+WAITS_AGAIN_AFTER_S: Final = 5.0
+"""A batch that has waited for a lane in vain is recorded without its job, and so are those that follow for so long: a
+transaction that somebody has left open, or whose node stands still, holds up the job whose run it has and no other.
+"""
 
 
 class PostgresFires:
@@ -42,6 +49,7 @@ class PostgresFires:
         self._floor = ClockFloor(most_shares=MOST_SHARES if looks is None else slots)
         self._insertions = Insertions(database=database, slots=slots)
         self._latest_taken_of = -1  # the slot, by one that had no share for each
+        self._waits_from = float("-inf")  # when batches wait for the lanes of jobs again
 
     async def record_due(
         self,
@@ -124,9 +132,15 @@ class PostgresFires:
                 clocks = await _rows(connection, _QUERIES["lock_due_job"], only % self._slots, only, now)
             else:
                 clocks = await look.lock_due(connection, limit=limit, latest=latest)
-            batch = _Batch(connection, decide=decide, slots=self._slots, now=now)
-            if clocks:
-                await batch.record(clocks, one_by_one=one_by_one)
+            batch = _Batch(
+                connection, decide=decide, slots=self._slots, now=now, waits=time.monotonic() >= self._waits_from
+            )
+            try:
+                if clocks:
+                    await batch.record(clocks, one_by_one=one_by_one)
+            except asyncpg.LockNotAvailableError:
+                self._waits_from = time.monotonic() + WAITS_AGAIN_AFTER_S
+                raise  # the transaction is tried again
             next_due_at = await look.next_due_at(connection)
             if slot_look is not None:
                 slot_look.found(next_due_at)
@@ -230,8 +244,10 @@ class _Look:
 class _Batch:
     """One transaction's due clocks, which it holds, and what becomes of them."""
 
-    def __init__(self, connection: Connection, *, decide: Decide, slots: int, now: int) -> None:
+    def __init__(self, connection: Connection, *, decide: Decide, slots: int, now: int, waits: bool) -> None:
+        """`waits`: for lanes that another transaction has. Else their jobs are left for another batch."""
         self._connection = connection
+        self._waits = waits
         self._decide = decide
         self._slots = slots
         self._now = now
@@ -247,6 +263,10 @@ class _Batch:
         jobs = {row[0]: tuple(row) for row in await self._connection.fetch(_QUERIES["jobs_of_clocks"], *columns)}
         self._newest_live = {job_id: row[15] for job_id, row in jobs.items() if row[15] is not None}
         busy = list(self._newest_live)
+        if busy and not self._waits:
+            elsewhere = await find_held_elsewhere(self._connection, busy, slots=self._slots)
+            clocks = [clock for clock in clocks if clock[1] not in elsewhere]
+            busy = [job_id for job_id in busy if job_id not in elsewhere]
         lanes = await lock_lanes(self._connection, busy, slots=self._slots) if busy else {}
         fires = self._plan(clocks, jobs, lanes)
         if one_by_one:

@@ -60,6 +60,16 @@ async def lock_lanes(connection: Connection, job_ids: Sequence[int], *, slots: i
     return {job_id: (tuple(holds.get(job_id, ())), waiting.get(job_id)) for job_id in holds.keys() | waiting.keys()}
 
 
+async def find_held_elsewhere(connection: Connection, job_ids: Sequence[int], *, slots: int) -> set[int]:
+    """Of these jobs, those of which another transaction has a run that holds a lane. Waits for none; the runs of all
+    others are locked.
+    """
+    asked = _columns(job_ids, slots=slots)
+    locked = {(row[1], row[2]) for row in await connection.fetch(_QUERIES["lock_free_lanes"], *asked)}
+    holds = await connection.fetch(_QUERIES["lane_holds"], *asked)
+    return {row[7] for row in holds if (row[7], row[1]) not in locked}
+
+
 def _columns(job_ids: Sequence[int], *, slots: int) -> list[list[int]]:
     """In the order in which rows are locked."""
     return columns(sorted((job_id % slots, job_id) for job_id in job_ids), count=2)

@@ -55,6 +55,18 @@ CROSS JOIN LATERAL (
     FOR UPDATE
 ) AS l;
 
+-- name: lock_free_lanes
+-- The same, without those that another transaction has.
+SELECT l.slot, l.job_id, l.scheduled_at
+FROM unnest(:slots::integer[], :job_ids::bigint[]) AS asked (slot, job_id)
+CROSS JOIN LATERAL (
+    SELECT r.slot, r.job_id, r.scheduled_at
+    FROM live_runs AS r
+    WHERE r.slot = asked.slot AND r.job_id = asked.job_id AND r.lane >= 0
+    ORDER BY r.scheduled_at + 0
+    FOR UPDATE SKIP LOCKED
+) AS l;
+
 -- name: lane_holds
 -- Walks live_lanes once per job. OFFSET 0 keeps the planner from joining the other way round on an empty table; an order
 -- would have it read all of the index.
