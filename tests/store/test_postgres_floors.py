@@ -16,6 +16,7 @@ from onbeat.domain.priority import STANDINGS
 from onbeat.domain.states import JobState, RunState
 from onbeat.services.handoff import new_tokens
 from onbeat.store.open import open_store
+from onbeat.store.postgres.clock_floor import ClockFloor
 from onbeat.store.postgres.database import BEGIN_WRITE
 from onbeat.store.postgres.floors import FULL_LOOK_AFTER_US, MOST_KEYS, SLACK_US, Floors
 from onbeat.store.postgres.queries import load_queries
@@ -408,6 +409,33 @@ def test_what_comes_while_a_look_is_under_way_is_not_passed_by_it() -> None:
     assert floors.of("a", now=NOW + 2 * SLACK_US) == (NOW - SLACK_US,)
     look(floors, None, now=NOW + 2 * SLACK_US)
     assert floors.of("a", now=NOW + 2 * SLACK_US) == (NOW + SLACK_US,)
+
+
+def test_a_look_that_began_at_a_floor_hides_nothing_of_what_a_full_one_has_left_meanwhile() -> None:
+    floors = Floors(lines=1)
+    look(floors, NOW, now=NOW)
+    later = NOW + FULL_LOOK_AFTER_US
+    with floors.looking("a", now=later - 1) as looking:
+        assert looking.floors > (NOW - HOUR,)
+        assert look(floors, NOW - HOUR, now=later) == (0,)
+        looking.found = [None]
+    assert floors.of("a", now=later) == (NOW - HOUR,)
+    assert look(floors, None, now=later + 1) == (NOW - HOUR,)
+    assert floors.of("a", now=later + 1) == (later + 1 - SLACK_US,)
+
+
+def test_the_same_holds_for_clocks() -> None:
+    floor = ClockFloor()
+    floor.note(None, began_at=0, earliest=NOW, now=NOW)
+    later = NOW + FULL_LOOK_AFTER_US
+    began_at = floor.of(None, now=later - 1)
+    assert began_at > NOW - HOUR
+    assert floor.of(None, now=later) == 0
+    floor.note(None, began_at=0, earliest=NOW - HOUR, now=later)
+    floor.note(None, began_at=began_at, earliest=None, now=later - 1)
+    assert floor.of(None, now=later) == NOW - HOUR
+    floor.note(None, began_at=NOW - HOUR, earliest=None, now=later + 1)
+    assert floor.of(None, now=later + 1) == later + 1 - SLACK_US
 
 
 def test_there_is_a_full_look_every_so_often_however_often_there_are_others() -> None:

@@ -54,8 +54,11 @@ class ClockFloor:
         full_at = now if began_at == 0 or before is None else before.full_at
         if before is None and len(self._looks) >= self._most_shares:
             self._looks.clear()
-        newest = now - SLACK_US
-        self._looks[key] = _Look(max(newest if earliest is None else min(earliest, newest), 0), now, full_at)
+        floor = now - SLACK_US if earliest is None else min(earliest, now - SLACK_US)
+        if began_at and before is not None and before.full_at >= now:
+            # Another look has begun at 0 meanwhile, and may have left what this one has not seen.
+            floor = min(floor, before.floor)
+        self._looks[key] = _Look(max(floor, 0), now, full_at)
 
 
 def _key(slots: Sequence[int] | None) -> tuple[int, ...] | None:

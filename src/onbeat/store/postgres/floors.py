@@ -89,10 +89,10 @@ class Floors:
             highest = min(highest, look.lowest)
         before = self._known.get(key)
         is_full = before is None or look.floors == self._from_the_beginning
+        floors = tuple(max(highest if first is None else min(first, highest), 0) for first in found)
+        if not is_full and before is not None and before.full_at >= look.now:
+            # Another look has begun at the beginning meanwhile, and may have left what this one has not seen.
+            floors = tuple(map(min, floors, before.floors))
         if before is None and len(self._known) >= MOST_KEYS:
             self._known.clear()
-        self._known[key] = _Known(
-            look.now,
-            look.now if is_full or before is None else before.full_at,
-            tuple(max(highest if first is None else min(first, highest), 0) for first in found),
-        )
+        self._known[key] = _Known(look.now, look.now if is_full or before is None else before.full_at, floors)
