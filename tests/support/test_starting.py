@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -119,10 +120,10 @@ async def test_a_start_that_is_given_up_harms_no_other(tmp_path: Path) -> None:
     before = await start(tmp_path / "before.py", sleeps)
     for _ in range(5):
         given_up = asyncio.create_task(start(tmp_path / "given_up.py", sleeps))
-        await asyncio.sleep(0)  # it has asked, and is not answered yet
+        await asyncio.sleep(0)  # it has asked, and is hardly ever answered yet
         given_up.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await given_up
+        with contextlib.suppress(asyncio.CancelledError):
+            (await given_up).kill()
     after = await start(tmp_path / "after.py", sleeps)
     for process in (before, after):
         assert process.returncode is None
