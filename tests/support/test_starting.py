@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -118,12 +117,17 @@ async def test_an_exception_is_told_and_ends_it_with_1(tmp_path: Path) -> None:
 async def test_a_start_that_is_given_up_harms_no_other(tmp_path: Path) -> None:
     sleeps = "import time; time.sleep(600)"
     before = await start(tmp_path / "before.py", sleeps)
-    for _ in range(5):
-        given_up = asyncio.create_task(start(tmp_path / "given_up.py", sleeps))
-        await asyncio.sleep(0)  # it has asked, and is hardly ever answered yet
-        given_up.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            (await given_up).kill()
+    given_up = 0
+    while given_up < 5:
+        starting = asyncio.create_task(start(tmp_path / "given_up.py", sleeps))
+        await asyncio.sleep(0)
+        if starting.done():  # it was answered at once
+            starting.result().kill()
+            continue
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        given_up += 1
     after = await start(tmp_path / "after.py", sleeps)
     for process in (before, after):
         assert process.returncode is None
