@@ -8,25 +8,19 @@ import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import asyncpg
 import httpx
 import pytest
 from tests.support.accounting import planned_instants, recorded_instants
-from tests.support.database import look
 from tests.support.fleet import LOOPBACK, make_key
 from tests.support.postgres import MASTER_KEY, Databases, PostgresServer, running_postgres
 from tests.support.process import QUICK, ServerProcess, running
 from tests.support.receiver import Receiver, receiving
 
 from onbeat.api.awaiting import AWAITED
-from onbeat.clock import host_time_us
-from onbeat.domain.instants import format_instant
-from onbeat.domain.model import SECOND_US
-from onbeat.services.dispatch import BATCH
 
 PASSWORD = "tr0ub4dor"  # of a server that trusts everybody
 
@@ -172,45 +166,3 @@ async def test_of_two_nodes_each_fire_is_delivered_by_one_and_the_second_goes_on
     assert [sending for sending, times in sent.items() if times > 1] == []
     assert len({call.scheduled_at for call in receiver.calls}) == len({call.run_id for call in receiver.calls})
     await databases.drop(url)
-
-
-async def test_what_is_due_behind_a_batch_that_stands_is_taken_by_a_second_one_beside_it(
-    databases: Databases, tmp_path: Path
-) -> None:
-    url = await databases.create()
-    key = await make_key(url, "admin")
-    async with node(url, tmp_path / "node.log") as server:
-        assert await server.wait_ready()
-        async with client(server, key) as http, held(url, "live_runs") as connection:
-            due_at = format_instant((host_time_us() // SECOND_US + 10) * SECOND_US)
-            body = {"name": "one of many", "schedules": [{"at": due_at}], "target": {"queue": "nobody"}}
-            created = await http.post("/v1/jobs:batch", json={"jobs": [body] * (2 * BATCH)})
-            assert created.json()["created"] == 2 * BATCH
-            async with asyncio.timeout(60):
-                while await connection.fetchval(WAITING_TO_RECORD) < 2:
-                    await asyncio.sleep(0.02)
-        async with asyncio.timeout(60):
-            while look(url, "select count(*) from runs") != [(2 * BATCH,)]:
-                await asyncio.sleep(0.1)
-        assert await server.stop() == 0
-    await databases.drop(url)
-
-
-# Transactions that have due clocks in their hands.
-WAITING_TO_RECORD = """
-SELECT count(*) FROM pg_locks AS waited JOIN pg_locks AS held USING (pid)
-WHERE waited.relation = 'live_runs'::regclass AND NOT waited.granted
-AND held.relation = 'clocks'::regclass AND held.mode = 'RowShareLock' AND held.granted
-"""
-
-
-@contextlib.asynccontextmanager
-async def held(url: str, table: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """Nobody writes into a table while the block runs."""
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
-            yield connection
-    finally:
-        await connection.close()

@@ -42,6 +42,17 @@ def serving(
     )
 
 
+def delivering(
+    url: str, *, log: Path, settings: Mapping[str, str] = NO_SETTINGS
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`onbeat serve` that delivers, on a server's database."""
+    return running(
+        lambda port: ["-m", "onbeat", "serve", "--port", str(port)],
+        log=log,
+        env=QUICK | LOOPBACK | {"ONBEAT_DATA": url} | dict(settings),
+    )
+
+
 @asynccontextmanager
 async def two_nodes(
     url: str, key: str, *, logs: Path, settings: Mapping[str, str] = NO_SETTINGS
@@ -49,13 +60,7 @@ async def two_nodes(
     """Two `onbeat serve` that deliver, on one server's database and both ready, and a client of the first."""
     async with AsyncExitStack() as stack:
         servers = [
-            await stack.enter_async_context(
-                running(
-                    lambda port: ["-m", "onbeat", "serve", "--port", str(port)],
-                    log=logs / f"{name}.log",
-                    env=QUICK | LOOPBACK | {"ONBEAT_DATA": url} | dict(settings),
-                )
-            )
+            await stack.enter_async_context(delivering(url, log=logs / f"{name}.log", settings=settings))
             for name in ("one", "two")
         ]
         for server in servers:

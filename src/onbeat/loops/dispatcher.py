@@ -33,9 +33,12 @@ def dispatcher_loop(dispatch: Dispatch, *, clock: Clock, wake: Wake, metrics: Me
         report = await dispatch.fire_due()
         batch = report.batch
         metrics.observe_batch(batch, now=clock.now())
-        in_vain = in_vain + 1 if report.full and not batch.jobs else 0
+        if report.full and not batch.jobs:
+            in_vain += 1
+            return IN_OTHER_HANDS_S * (1 << min(in_vain - 1, MOST_DOUBLINGS))
+        in_vain = 0
         if report.full:
-            return IN_OTHER_HANDS_S * 2 ** min(in_vain - 1, MOST_DOUBLINGS) if in_vain else 0.0
+            return 0.0
         look_every_s = LOOK_EVERY_S if dispatch.is_alone else LOOK_AMONG_NODES_EVERY_S
         if batch.next_due_at is None:
             return look_every_s
