@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from dateutil.rrule import rrulestr
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -262,8 +262,10 @@ def _listed(values: st.SearchStrategy[str] | st.SearchStrategy[int]) -> st.Searc
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> str:
-    """Rules that dateutil reads as the RFC does."""
+def rules(draw: st.DrawFn, *, last_week: int = 53) -> str:
+    """Rules that dateutil reads as the RFC does, where BYWEEKNO is at most 51: it counts 53 weeks in years that have 52
+    and begin in the middle of one, and so passes over the first days of the next year.
+    """
     frequency = draw(st.sampled_from(["YEARLY", "MONTHLY", "WEEKLY", "DAILY"]))
     by_week = frequency == "YEARLY" and draw(st.booleans())
     nth = st.builds(lambda n, day: f"{n}{day}", st.integers(-5, 5).filter(bool), _DAYS)
@@ -272,7 +274,7 @@ def rules(draw: st.DrawFn) -> str:
     if frequency != "WEEKLY":
         parts["BYMONTHDAY"] = _listed(st.integers(-31, 31).filter(bool))
     if by_week:
-        parts["BYWEEKNO"] = _listed(st.integers(-51, 53).filter(bool))
+        parts["BYWEEKNO"] = _listed(st.integers(-51, last_week).filter(bool))
     elif frequency == "YEARLY":
         parts["BYYEARDAY"] = _listed(st.integers(-366, 366).filter(bool))
     chosen = {
@@ -292,7 +294,7 @@ _ZONES = st.sampled_from([NEW_YORK, "UTC", "Asia/Gaza", "Australia/Lord_Howe"])
 _STARTS = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)).map(lambda at: at.replace(microsecond=0))  # noqa: DTZ001
 
 
-@given(text=rules(), start=_STARTS)
+@given(text=rules(last_week=51), start=_STARTS)
 def test_dateutil_walked_from_dtstart_gives_the_same(text: str, start: datetime) -> None:
     first = round((start - EPOCH).total_seconds())
     recurrence = Recurrence(parse_rrule(text, dtstart=first), start=first, last=None)
@@ -303,6 +305,33 @@ def test_dateutil_walked_from_dtstart_gives_the_same(text: str, start: datetime)
     found: list[datetime] = []
     mark = recurrence.first_from(0)
     while mark is not None and mark <= last and len(found) < 100:
+        found.append(EPOCH + timedelta(seconds=mark))
+        mark = recurrence.first_from(mark + 1)
+    assert found == expected
+
+
+@given(
+    week=st.integers(-51, 53).filter(bool), wkst=st.integers(0, 6), day=st.integers(0, 6), year=st.integers(1990, 2060)
+)
+@example(week=52, wkst=3, day=1, year=2001)  # the 52nd week of 2001 reaches into 2002
+@example(week=52, wkst=0, day=5, year=2010)  # as in ISO 8601
+def test_a_week_is_of_the_year_in_which_it_has_four_days(week: int, wkst: int, day: int, year: int) -> None:
+    names = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+    start = datetime(year, 1, 1)  # noqa: DTZ001
+    first = round((start - EPOCH).total_seconds())
+    text = f"FREQ=YEARLY;WKST={names[wkst]};BYWEEKNO={week};BYDAY={names[day]}"
+    recurrence = Recurrence(parse_rrule(text, dtstart=first), start=first, last=None)
+    expected = []
+    for number in range(5 * 365):
+        at = start + timedelta(days=number)
+        fourth = at + timedelta(days=3 - (at.weekday() - wkst) % 7)  # of its week
+        place = fourth.timetuple().tm_yday
+        last = (datetime(fourth.year, 12, 31) - fourth).days  # noqa: DTZ001
+        if at.weekday() == day and week in ((place - 1) // 7 + 1, -(last // 7) - 1):
+            expected.append(at)
+    found: list[datetime] = []
+    mark = recurrence.first_from(0)
+    while mark is not None and mark < first + 5 * 365 * 86_400:
         found.append(EPOCH + timedelta(seconds=mark))
         mark = recurrence.first_from(mark + 1)
     assert found == expected
